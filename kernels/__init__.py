@@ -1,0 +1,19 @@
+"""Triton kernels for first-order linear recurrences. Knows Triton and numbers, no framework and no estimator.
+
+Importing this package does not import Triton: `plan` is plain Python, the kernel modules are loaded by the launchers.
+
+Vocabulary, the same in every file here:
+
+* **walk**: the order in which time steps are visited. `s = 0, 1, ...` counts steps along the walk; `t = T-1-s` when the
+  walk goes backward in time, else `t = s`.
+* **column**: one independent recurrence; `n` in [0, N) numbers them over all batch axes.
+* **carry**: `y` at the step walked just before; **near**: an operand's value there (V_{t+1} in a backward walk).
+* **step / finish**: the estimator's two on-chip functions (`coefficients/<estimator>.py`):
+  `step(x, near, HAS) -> (a, b, reset)` and `finish(x, near, y, HAS) -> outputs`; `HAS[k]` says whether operand k was
+  given.
+* **descriptor** of an operand, a constexpr tuple `(slot, kind, flag, time, offset, where, *levels)`: which pointer, how it
+  varies (kinds in `operands.py`), whether it is a truth value, then *codes* for its strides along time and over the batch
+  axes (innermost first): 0 and 1 stand for themselves, k >= 2 for entry k-2 of the stride table. So a new shape of the same
+  layout reuses the compiled kernel. `where`: the flag that must be set for it to be read; for a result, which one it is.
+* `i_` an index, `o_` offsets, `m_` a mask, `b_` a block of values, `BN`/`BT`/`R` block sizes, capitals for constexprs.
+"""

@@ -1,0 +1,1 @@
+"""One file per estimator: its `step` and `finish` as `@triton.jit` functions."""

@@ -1,0 +1,18 @@
+"""GAE on chip; the maths is in `rl_triton_jax.estimators.gae`."""
+
+import triton
+import triton.language as tl
+
+from .bootstrap import next_value
+
+
+@triton.jit
+def step(x, near, HAS: tl.constexpr):
+    rewards, values, terminated, truncated, next_values, final_values, gamma, lambda_ = x
+    v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
+    return gamma * lambda_, rewards + gamma * v_next - values, terminated | truncated
+
+
+@triton.jit
+def finish(x, near, y, HAS: tl.constexpr):
+    return y, y + x[1]

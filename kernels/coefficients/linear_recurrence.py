@@ -1,0 +1,15 @@
+"""The recurrence itself on chip: y = a*y + b, or y = b where reset."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def step(x, near, HAS: tl.constexpr):
+    b, a, reset = x
+    return a, b, reset
+
+
+@triton.jit
+def finish(x, near, y, HAS: tl.constexpr):
+    return (y,)

@@ -1,0 +1,178 @@
+"""Schedule *columns*: neighbouring columns in neighbouring lanes, time walked in registers.
+
+A tile is [C, BN]: BN columns times C slabs of L consecutive steps. Each element walks its slab serially in registers; with
+C > 1 the slabs' totals are scanned over C and the carry is applied in a second, load-free walk of the same registers.
+C = 1 is the plain serial walk (many columns), C > 1 fills the machine when columns are few. All loads of a tile are issued
+before any arithmetic or store: the compiler never moves a load over a store.
+"""
+
+import triton
+import triton.language as tl
+
+from .combine import apply, compose
+from .operands import (
+    all_fixed,
+    all_offsets,
+    beside,
+    column_offsets,
+    fold_totals,
+    load,
+    load_fixed,
+    load_steps,
+    load_where,
+    number,
+    pick,
+    select,
+)
+
+
+@triton.jit
+def advance(x, m, near, STEP: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr, HAS: tl.constexpr,
+            MASKED: tl.constexpr):
+    """Coefficients of one step, and what is near the next one. A masked step changes nothing."""
+    a, b, reset = STEP(x, near, HAS)
+    after = pick(x, OPS, NEAR)
+    if MASKED:
+        a = tl.where(m, a, 1.0)
+        b = tl.where(m, b, 0.0)
+        reset = reset & m
+        after = select(m, after, near)
+    return a, b, reset, after
+
+
+@triton.jit
+def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr,
+            EDGES: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, OUTS: tl.constexpr, HAS: tl.constexpr, LEVELS: tl.constexpr,
+            BACKWARD: tl.constexpr, ACC: tl.constexpr, MODE: tl.constexpr, PARTS: tl.constexpr, FOLD: tl.constexpr, C: tl.constexpr,
+            L: tl.constexpr, BN: tl.constexpr, FULL: tl.constexpr, STAGES: tl.constexpr):
+    T = ints[0]
+    N = ints[1]
+    X: tl.constexpr = len(HAS)
+    MASKED: tl.constexpr = OPS[MASK][1] != 0
+    i_n = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)[None, :]  # [1, BN]
+    i_c = tl.arange(0, C)[:, None]  # [C, 1]
+    m_n = i_n < N
+    m_cn = m_n & (i_c >= 0)  # [C, BN]
+    o_ops = all_offsets(ints, i_n, OPS, X, LEVELS)
+    fixed = all_fixed(ins, ints, i_n, m_n, OPS, X, LEVELS, ACC, FULL)
+    zero = tl.zeros([1, BN], ACC)
+    zeros = tl.zeros([C, BN], ACC)
+    before = tl.maximum(i_c - 1, 0) + tl.zeros([C, BN], tl.int32)  # the slab walked just before
+
+    # The steps of this program, and what it starts from.
+    first = tl.full([], 0, tl.int64)
+    last = first + T
+    y = zero + load_fixed(ins, ints, i_n, m_n, OPS, INIT, LEVELS, ACC, FULL)
+    edge = ()
+    for j in tl.static_range(len(NEAR)):
+        edge = edge + (zero + load_fixed(ins, ints, i_n, m_n, OPS, EDGES[j], LEVELS, ACC, FULL),)
+    near = edge
+    if MODE != 0:
+        i_p = tl.program_id(1)
+        span = tl.cdiv(tl.cdiv(T, PARTS), C * L) * (C * L)
+        first = i_p.to(tl.int64) * span
+        last = tl.minimum(first + span, last)
+        if MODE == 2:
+            y = fold_totals(ins, i_p, i_n, m_n, N, y, 0, PARTS, FOLD)
+        # A masked walk is never split: `near` could lie any number of ranges away.
+        near = beside(ins, ints, fixed, o_ops, (T - first) if BACKWARD else (first - 1),
+                      m_n & (i_n * 0 + first > 0) & (i_n * 0 + first <= T), edge, OPS, NEAR, LEVELS, ACC)
+    total_a = zero + 1.0
+    total_b = zero
+
+    for s in tl.range(first, last, C * L, num_stages=STAGES):
+        o_s = s + i_c * L  # [C, 1], each slab's first step
+        rows = ()
+        ms = ()
+        for i in tl.static_range(L):
+            t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
+            live = m_cn & (o_s + i < last)
+            rows = rows + (load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
+            if MASKED:
+                o_m = column_offsets(ints, i_n, OPS, MASK, LEVELS) + t * number(ints, OPS[MASK][3], 1 + LEVELS)
+                ms = ms + (load(ins, o_m, live, OPS, MASK, ACC, FULL),)
+            else:
+                ms = ms + (live,)
+        # What is near each slab's first step.
+        if C == 1:
+            b_near = near
+        elif MASKED:
+            # The last real row of the slabs before, found by scanning (coded) selections.
+            fills = ()
+            for j in tl.static_range(len(NEAR)):
+                b_a = zeros + 1.0
+                b_b = zeros
+                for i in tl.static_range(L):
+                    b_a = tl.where(ms[i], float("nan"), b_a)
+                    b_b = tl.where(ms[i], rows[i][NEAR[j]], b_b)
+                s_a, s_b = tl.associative_scan((b_a, b_b), 0, compose)
+                fills = fills + (apply(s_a, s_b, near[j]),)
+            b_near = ()
+            after = ()
+            for j in tl.static_range(len(NEAR)):
+                b_near = b_near + (tl.where(i_c == 0, near[j], tl.gather(fills[j], before, 0)),)
+                after = after + (tl.sum(tl.where(i_c == C - 1, fills[j], 0.0), 0)[None, :],)
+            near = after
+        else:
+            b_near = beside(ins, ints, fixed, o_ops, (T - o_s) if BACKWARD else (o_s - 1),
+                            m_cn & (o_s > 0) & (o_s <= last), edge, OPS, NEAR, LEVELS, ACC)
+        full = ()
+        for i in tl.static_range(L):
+            t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
+            live = m_cn & (o_s + i < last)
+            full = full + (load_where(ins, ints, rows[i], o_ops, t, live, OPS, X, LEVELS, ACC),)
+
+        # Totals of the slabs, and the carry into each. The compiler shares these coefficients with the walk below.
+        if C > 1 or MODE == 1:
+            b_a = zeros + 1.0
+            b_b = zeros
+            walked = b_near
+            for i in tl.static_range(L):
+                a, b, reset, walked = advance(full[i], ms[i], walked, STEP, OPS, NEAR, HAS, MASKED)
+                b_a = tl.where(reset, float("nan"), a * b_a)
+                b_b = tl.where(reset, b, a * b_b + b)
+            if C > 1:
+                s_a, s_b = tl.associative_scan((b_a, b_b), 0, compose)
+            else:
+                s_a = b_a
+                s_b = b_b
+            if MODE == 1:
+                last_a = tl.sum(tl.where(i_c == C - 1, s_a, 0.0), 0)[None, :]
+                last_b = tl.sum(tl.where(i_c == C - 1, s_b, 0.0), 0)[None, :]
+                total_a, total_b = compose(total_a, total_b, last_a, last_b)
+                if C == 1:
+                    near = walked
+            else:
+                b_y = apply(s_a, s_b, y)  # at each slab's last step
+                carry = tl.where(i_c == 0, y, tl.gather(b_y, before, 0))
+                y = tl.sum(tl.where(i_c == C - 1, b_y, 0.0), 0)[None, :]
+        else:
+            carry = y
+
+        if MODE != 1:
+            walked = b_near
+            for i in tl.static_range(L):
+                a, b, reset, after = advance(full[i], ms[i], walked, STEP, OPS, NEAR, HAS, MASKED)
+                carry = tl.where(reset, b, a * carry + b)
+                results = FINISH(full[i], walked, carry, HAS)
+                t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
+                live = m_cn & (o_s + i < last)
+                for j in tl.static_range(len(OUTS)):
+                    o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
+                    out = results[OUTS[j][5]]
+                    if MASKED:
+                        out = tl.where(ms[i], out, 0.0)
+                    out = (zeros + out).to(outs[OUTS[j][0]].dtype.element_ty)
+                    if FULL:
+                        tl.store(outs[OUTS[j][0]] + o, out)
+                    else:
+                        tl.store(outs[OUTS[j][0]] + o, out, mask=live)
+                walked = after
+            if C == 1:
+                y = carry
+                near = walked
+
+    if MODE == 1:
+        o_p = tl.program_id(1).to(tl.int64) * N + i_n
+        tl.store(outs[0] + o_p, total_a, mask=m_n)
+        tl.store(outs[0] + o_p + tl.full([], PARTS, tl.int64) * N, total_b, mask=m_n)

@@ -1,0 +1,29 @@
+"""The scan operator, with resets that select.
+
+An element (a, b) stands for the map y -> a*y + b. A *reset* is the map y -> b whatever y is, NaN and infinity included,
+so it cannot be a multiplication by 0. It is coded as a = NaN: a map whose true `a` is NaN sends every y to NaN, which is
+the reset with b = NaN, so the code takes no value away. Two operands pass through a scan instead of three, and a product
+that underflows to 0 is never mistaken for a reset.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def encode(a, b, reset):
+    """(a, b, reset) as a coded pair; a NaN in `a` that is no reset moves into `b`."""
+    nan = float("nan")
+    return tl.where(reset, nan, a), tl.where((a != a) & (reset == 0), a, b)
+
+
+@triton.jit
+def apply(a, b, y):
+    """The value of the coded map (a, b) at y."""
+    return tl.where(a != a, b, a * y + b)
+
+
+@triton.jit
+def compose(a1, b1, a2, b2):
+    """First map 1, then map 2 (both coded), in the order of the walk."""
+    return tl.where(a2 != a2, a2, a2 * a1), tl.where(a2 != a2, b2, a2 * b1 + b2)

@@ -1,0 +1,223 @@
+"""From a problem to launches: which schedule, which sizes. Pure Python; no framework, no Triton, no clock.
+
+`Problem` is the canonical form of one call: numbers only. `plan(problem, device)` is deterministic and never measures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+ABSENT, STEPS, COLUMNS, ONE, VALUE = range(5)  # kinds of operand; `operands.py` gives them their meaning
+WHOLE, TOTALS, APPLY = range(3)
+SCRATCH = -1  # stands for the scratch buffer among a launch's inputs or outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An operand or result as memory: strides in elements; `levels` are the batch axes, innermost first."""
+
+    buffer: int
+    time: int
+    levels: tuple[int, ...]
+    offset: int = 0
+    flag: bool = False
+    only_where: int = -1
+    by_value: bool = False
+
+    @property
+    def kind(self) -> int:
+        if self.by_value:
+            return VALUE
+        if self.time:
+            return STEPS
+        return COLUMNS if any(self.levels) or self.offset else ONE
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One call in canonical form. `estimator` names the on-chip functions; nothing here depends on which it is."""
+
+    estimator: str
+    steps: int
+    sizes: tuple[int, ...]  # batch axes, innermost first
+    operands: tuple[Array | None, ...]
+    near: tuple[tuple[int, Array | None], ...]  # (operand, its value beside the first step of the walk)
+    initial: Array | None
+    mask: Array | None
+    results: tuple[tuple[Array, int], ...]  # (where to write, which result of `finish`)
+    backward: bool
+    accumulate: str  # "float32" or "float64"
+    input_dtypes: tuple[str, ...]  # by buffer
+    output_dtypes: tuple[str, ...]
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """What the rules need to know of a device; the defaults are an H100's or H200's."""
+
+    backend: str = "cuda"
+    arch: int | str = 90
+    multiprocessors: int = 132
+    warp: int = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """One kernel launch. `inputs` and `outputs` are buffer numbers, SCRATCH for the scratch buffer."""
+
+    schedule: str
+    estimator: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    ints: tuple[int, ...]
+    constants: tuple[tuple[str, object], ...]
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    launches: tuple[Launch, ...]
+    scratch: int  # elements of the accumulation type, 0 for none
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A schedule with its sizes; `parts` > 1 splits time over that many programs (two launches)."""
+
+    schedule: str
+    sizes: tuple[tuple[str, int], ...]
+    num_warps: int
+    parts: int = 1
+
+    def __getitem__(self, name: str) -> int:
+        return dict(self.sizes)[name]
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _columns(warps: int, C: int, L: int, BN: int, stages: int = 1, parts: int = 1) -> Choice:
+    return Choice("columns", (("C", C), ("L", L), ("BN", BN), ("STAGES", stages)), warps, parts)
+
+
+def _rows(warps: int, R: int, BT: int, stages: int = 1, parts: int = 1) -> Choice:
+    return Choice("rows", (("R", R), ("BT", BT), ("STAGES", stages)), warps, parts)
+
+
+def time_is_contiguous(problem: Problem) -> bool:
+    """Whether the first result lies row after row: time with stride 1, columns further apart."""
+    result = problem.results[0][0]
+    return result.time == 1 and problem.steps > 1 and (problem.columns == 1 or result.levels[0] != 1)
+
+
+def choose(problem: Problem, device: Device) -> Choice:
+    """The table. Sizes were measured on an H200 (`benchmarks/results`); elsewhere they follow the multiprocessor count."""
+    T, N = problem.steps, problem.columns
+    wide = 2 if problem.accumulate == "float64" else 1
+    splittable = problem.mask is None
+    if time_is_contiguous(problem):
+        BT = min(_power_of_two(T), 1024 // wide)
+        R = max(1, min(_power_of_two(N), 512 // wide // BT))
+        R = max(R, device.warp // BT)  # scans over tiles smaller than their warps are wrong on some Triton versions
+        warps = max(1, min(8, R * BT // 128))
+        programs = -(-N // R)
+        tiles = -(-T // BT)
+        parts = 1
+        if splittable and tiles >= 4 and programs < device.multiprocessors:
+            parts = min(_power_of_two(tiles // 2), 256, _power_of_two(-(-2 * device.multiprocessors // programs)))
+        return _rows(warps, R, BT, parts=parts)
+    if N >= 96 * device.multiprocessors:
+        if T < 8:
+            return _columns(1, 1, T, 128)
+        return _columns(1, 1, 8 // wide, 128 // wide, stages=4)
+    BN = 16 if N >= 16 else _power_of_two(N)
+    if T <= 32:
+        # One tile: the launch is the cost, so few instructions.
+        C = 4
+        return _columns(max(1, C * 32 // device.warp), C, -(-T // C), 32 if N >= 32 else _power_of_two(max(N, 8)))
+    C, L = 16, 8 // wide
+    programs = -(-N // BN)
+    parts = 1
+    if splittable and programs < device.multiprocessors and T >= 4 * C * L:
+        parts = min(_power_of_two(T // (C * L)), 64, _power_of_two(-(-2 * device.multiprocessors // programs)))
+    return _columns(max(1, C * BN // 64), C, L, BN, parts=parts)
+
+
+class _Strides:
+    """The stride table: 0 and 1 stand for themselves, larger strides get codes from 2 on."""
+
+    def __init__(self) -> None:
+        self.table: list[int] = []
+
+    def code(self, stride: int) -> int:
+        if stride in (0, 1):
+            return stride
+        if stride not in self.table:
+            self.table.append(stride)
+        return self.table.index(stride) + 2
+
+
+def _describe(array: Array | None, slots: dict[int, int], strides: _Strides, last: int, flag: bool = False) -> tuple[int, ...]:
+    """An operand's descriptor (see `kernels/__init__`). Flat: Triton 3.6 cannot index a nested constexpr tuple."""
+    if array is None:
+        return (-1, ABSENT, int(flag), 0, 0, -1)
+    return (slots[array.buffer], array.kind, int(array.flag), strides.code(array.time), strides.code(array.offset), last,
+            *(strides.code(s) for s in array.levels))
+
+
+def _used(arrays: Iterable[Array | None]) -> dict[int, int]:
+    slots: dict[int, int] = {}
+    for array in arrays:
+        if array is not None:
+            slots.setdefault(array.buffer, len(slots))
+    return slots
+
+
+def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, ...]) -> Plan:
+    """The launches of a choice. `flags` says which operands are truth values, given or not."""
+    T, N, parts = problem.steps, problem.columns, choice.parts
+    edges = [edge for _, edge in problem.near]
+    ins = _used([*problem.operands, *edges, problem.initial, problem.mask])
+    outs = _used([array for array, _ in problem.results])
+    strides = _Strides()
+    table = [_describe(a, ins, strides, -1 if a is None else a.only_where, f)
+             for a, f in zip(problem.operands, flags, strict=True)]
+    first_edge = len(table)
+    table += [_describe(a, ins, strides, -1) for a in (*edges, problem.initial)]
+    table.append(_describe(problem.mask, ins, strides, -1, True))
+    results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
+    tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
+    wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
+    common = (("OPS", tuple(table)), ("NEAR", tuple(k for k, _ in problem.near)),
+              ("EDGES", tuple(range(first_edge, first_edge + len(edges)))), ("INIT", len(table) - 2), ("MASK", len(table) - 1),
+              ("HAS", tuple(a is not None for a in problem.operands)), ("LEVELS", len(problem.sizes)),
+              ("BACKWARD", problem.backward), ("ACC", problem.accumulate), ("PARTS", parts), ("FOLD", max(parts, device.warp * choice.num_warps // wide)), *choice.sizes,
+              ("FULL", T % tile == 0 and N % wide == 0))
+
+    def launch(mode: int) -> Launch:
+        inputs, outputs = tuple(ins), (SCRATCH,) if mode == TOTALS else tuple(outs)
+        if mode == APPLY:
+            inputs += (SCRATCH,)
+        written = () if mode == TOTALS else results
+        return Launch(choice.schedule, problem.estimator, inputs, outputs,
+                      (T, N, *problem.sizes[:-1], *strides.table), (*common, ("MODE", mode), ("OUTS", written)),
+                      (-(-N // wide), parts, 1), choice.num_warps, choice["STAGES"])
+
+    if parts == 1:
+        return Plan((launch(WHOLE),), 0)
+    return Plan((launch(TOTALS), launch(APPLY)), 2 * parts * N)
+
+
+def plan(problem: Problem, device: Device, flags: tuple[bool, ...]) -> Plan:
+    """The launches that carry out `problem` on `device`. Not for empty problems."""
+    return build(problem, choose(problem, device), device, flags)

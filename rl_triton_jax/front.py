@@ -1,0 +1,47 @@
+"""What an estimator asks of a front end, and how one written estimator becomes a function of each front end."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from .estimator import Estimator
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+IMPLEMENTATIONS = (None, "triton", "xla")
+
+
+def check_implementation(name: str, implementation: Any) -> None:
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(f"{name}: unknown `implementation` {implementation!r}; expected None, 'triton' or 'xla'")
+
+
+class FrontEnd(Protocol):
+    """JAX (`jax_front`) or torch (`torch`)."""
+
+    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
+             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+        """Validates the operands and returns the wanted outputs."""
+        ...
+
+    def standardize(self, x: Any, mask: Any) -> Any:
+        """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
+        ...
+
+
+def offered_by(front: FrontEnd, function: Callable[Concatenate[FrontEnd, P], R]) -> Callable[P, R]:
+    """`function` with its first parameter bound to a front end, under its own name, signature and documentation."""
+
+    @functools.wraps(function)
+    def bound(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(front, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    vars(bound)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
+    del vars(bound)["__wrapped__"]
+    return bound

@@ -1,0 +1,71 @@
+"""The JAX front end: from a call's arguments to the primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import problem
+from .estimator import Estimator, Role
+from .front import check_implementation
+from .launch import from_jax
+from .primitive import bind
+
+def _promote(a: str, b: str) -> str:
+    return str(jnp.promote_types(a, b))
+
+
+class JaxFront:
+    """See `front.FrontEnd`."""
+
+    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
+             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+        check_implementation(estimator.name, implementation)
+        # NumPy arrays become JAX arrays here, so that dtypes below are those that JAX computes with.
+        arrays = {k: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for k, x in operands.items()}
+        call = problem.validate(estimator, arrays, axis)
+        rank = len(call.shape)
+        dtype = problem.result_dtype(estimator, arrays, _promote)
+        accumulate = problem.accumulation_dtype(dtype)
+
+        def canonical(role: Role, x: Any) -> Any:
+            if x is None:
+                return None
+            if problem.is_number(x):
+                return np.full((1,) * rank, x, accumulate)
+            if x.ndim == 0:
+                x = lax.reshape(x, (1,) * rank)
+            elif role is Role.EDGE:
+                x = lax.expand_dims(x, [call.axis])
+            if role in (Role.DECAY, Role.FACTOR, Role.EDGE) and not jnp.issubdtype(x.dtype, jnp.floating):
+                x = x.astype(accumulate)
+            return x
+
+        values = [canonical(o.role, arrays[o.name]) for o in estimator.operands]
+        return bind(estimator, values, axis=call.axis, backward=estimator.backward if backward is None else backward,
+                    wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs), dtype=dtype,
+                    accumulate=accumulate, implementation=implementation, route=from_jax.current_route())
+
+    def standardize(self, x: Any, mask: Any) -> Any:
+        dtype = x.dtype
+        x = x.astype(problem.accumulation_dtype(str(dtype)))
+        real = jnp.ones((1,) * x.ndim, bool) if mask is None else jnp.asarray(mask) != 0
+        real = jnp.broadcast_to(real, x.shape)
+        if x.size == 0:
+            return x.astype(dtype)
+        count = jnp.maximum(jnp.sum(real), 1).astype(x.dtype)
+        # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
+        origin = lax.stop_gradient(jnp.max(jnp.where(real, x, -jnp.inf)))
+        x = jnp.where(real, x - origin, 0)
+        x = jnp.where(real, x - jnp.sum(x) / count, 0)
+        variance = jnp.sum(x * x) / count
+        deviation = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), variance)  # NaN stays NaN
+        return (x / (deviation + 1e-8)).astype(dtype)
+
+
+JAX = JaxFront()

@@ -1,0 +1,132 @@
+"""From a lowering inside JAX to launches, by one of two routes:
+
+* "jax-triton": `jax_triton.triton_call`, the reference, always selectable;
+* "xla-triton": XLA's own Triton custom call, cheaper per call, taken where the (jaxlib, Triton) pair is known good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import versions
+from ..estimator import Estimator
+from ..kernels.plan import SCRATCH, Device, plan
+from ..problem import View, broadcast_strides, canonical, flags, has_extra_row, row_major
+from . import jax_triton, xla_triton
+
+ROUTES = {"jax-triton": jax_triton.call, "xla-triton": xla_triton.call}
+
+_route: contextvars.ContextVar[str | None] = contextvars.ContextVar("launch_route", default=None)
+
+
+@contextlib.contextmanager
+def launch_route(route: str | None) -> Iterator[None]:
+    """Within this context, JAX computations *traced* anew launch Triton kernels by the named route.
+
+    Args:
+      route: "jax-triton", "xla-triton", or None for the default: xla-triton where the installed (jaxlib, Triton) pair is known
+        good, else jax-triton. A computation that was compiled before keeps its route.
+
+    Raises:
+      ValueError: the route is unknown.
+    """
+    if route is not None and route not in ROUTES:
+        raise ValueError(f"launch_route: unknown route {route!r}; expected one of {', '.join(ROUTES)} or None")
+    token = _route.set(route)
+    try:
+        yield
+    finally:
+        _route.reset(token)
+
+
+def current_route() -> str | None:
+    return _route.get()
+
+
+def _why_not(route: str | None) -> str | None:
+    """Why the kernels cannot be launched, or None where they can."""
+    why = versions.why_no_triton()
+    if why is None and (route or _default_route()) == "jax-triton":
+        why = versions.why_no_jax_triton()
+    return why
+
+
+def _default_route() -> str:
+    return "xla-triton" if versions.xla_triton_is_known_good() else "jax-triton"
+
+
+@functools.cache
+def _warn_once(why: str) -> None:
+    warnings.warn(f"rl_triton_jax: a GPU is present but its Triton kernels cannot run, so XLA is used instead: {why}. "
+                  f"pip install 'rl_triton_jax[cuda13]' brings what is needed.", RuntimeWarning, stacklevel=2)
+
+
+def can_run(name: str, params: dict[str, Any]) -> bool:
+    """Whether to launch kernels in a GPU lowering: raises where asked for by name and impossible, warns once otherwise."""
+    why = _why_not(params["route"])
+    if why is None:
+        return True
+    if params["implementation"] == "triton":
+        raise ValueError(f"{name}: implementation='triton' cannot run: {why}")
+    _warn_once(why)
+    return False
+
+
+def default_implementation() -> str:
+    """What `implementation=None` means on JAX's default backend: "triton" or "xla"."""
+    return "triton" if jax.default_backend() in ("gpu", "cuda", "rocm") and _why_not(current_route()) is None else "xla"
+
+
+@functools.cache
+def _device(backend: str) -> Device:
+    """The GPU to plan for: the first of this process, or a typical one where there is none (ahead-of-time lowering)."""
+    try:
+        gpus = jax.devices({"cuda": "cuda", "hip": "rocm"}[backend])
+    except RuntimeError:
+        return Device() if backend == "cuda" else Device("hip", "gfx942", 304, 64)
+    capability = str(getattr(gpus[0], "compute_capability", "9.0"))
+    count = int(getattr(gpus[0], "core_count", 132))
+    if backend == "hip":
+        return Device("hip", capability.split(":")[0], count, 64)
+    return Device("cuda", int(capability.replace(".", "")), count)
+
+
+def run(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...], *, backend: str, axis: int, backward: bool,
+        wanted: tuple[bool, ...], present: tuple[bool, ...], dtype: str, accumulate: str, route: str | None,
+        implementation: str | None) -> list[Any]:
+    del implementation
+    rest = iter(operands)
+    steps = shape[axis]
+    views: list[View | None] = []
+    for k, given in enumerate(present):
+        if not given:
+            views.append(None)
+            continue
+        x = next(rest)
+        views.append(View(str(np.dtype(x.dtype)), broadcast_strides(x.shape, row_major(x.shape)),
+                          has_extra_row(estimator, k, x, steps, axis)))
+    outputs = [(View(dtype, row_major(shape)), k) for k, want in enumerate(wanted) if want]
+    problem = canonical(estimator, shape, axis, views, outputs, backward, accumulate)
+    device = _device(backend)
+    steps_to_do = plan(problem, device, flags(estimator))
+    call = ROUTES[route or _default_route()]
+    results: list[Any] = []
+    scratch = None
+    for launch in steps_to_do.launches:
+        inputs = [scratch if b == SCRATCH else operands[b] for b in launch.inputs]
+        if launch.outputs == (SCRATCH,):
+            out = [jax.ShapeDtypeStruct((steps_to_do.scratch,), jnp.dtype(accumulate))]
+            (scratch,) = call(launch, problem, device, inputs, out)
+        else:
+            out = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for _ in launch.outputs]
+            results = list(call(launch, problem, device, inputs, out))
+    return results

@@ -1,0 +1,136 @@
+"""From an estimator to a JAX primitive: shape rule, lowerings, batching, jvp, transpose. One definition serves all.
+
+Every operand of the primitive has the rank of the result; size-1 axes broadcast (in the kernels through stride 0), so a
+batched operand only moves `axis` and an unbatched one gains a size-1 axis: nothing is copied.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir, xla
+
+from . import recurrence, versions
+from .estimator import Estimator
+from .estimators.linear_recurrence import LINEAR_RECURRENCE
+from .formula import evaluate
+from .launch import from_jax
+from .problem import has_extra_row
+
+
+def _expand(operands: Sequence[Any], present: Sequence[bool]) -> list[Any]:
+    rest = iter(operands)
+    return [next(rest) if given else None for given in present]
+
+
+def _result_shape(estimator: Estimator, operands: Sequence[Any], present: Sequence[bool], axis: int) -> tuple[int, ...]:
+    """Steps from the first operand, batch axes by broadcasting all."""
+    given = [x for x in operands]
+    steps = given[0].shape[axis]
+    shape = [1] * given[0].ndim
+    for k, x in zip([k for k, p in enumerate(present) if p], given, strict=True):
+        if x.ndim != len(shape):
+            raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` has rank {x.ndim}, expected {len(shape)}")
+        for i, size in enumerate(x.shape):
+            if i == axis:
+                if size not in (1, steps) and not has_extra_row(estimator, k, x, steps, axis):
+                    raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` has {size} steps, expected {steps}")
+            elif size != 1:
+                if shape[i] not in (1, size):
+                    raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` of shape {x.shape} does not broadcast")
+                shape[i] = size
+    shape[axis] = steps
+    return tuple(shape)
+
+
+def _xla(estimator: Estimator, *operands: Any, axis: int, backward: bool, wanted: tuple[bool, ...], present: tuple[bool, ...],
+         dtype: str, accumulate: str, parallel: bool, **rest: Any) -> list[Any]:
+    shape = _result_shape(estimator, operands, present, axis)
+    if estimator is LINEAR_RECURRENCE:
+        return recurrence.evaluate_recurrence(operands, shape=shape, axis=axis, backward=backward, present=present, dtype=dtype,
+                                              accumulate=accumulate, parallel=parallel)
+    xp = recurrence.JaxArrays(primitive_of(LINEAR_RECURRENCE).bind, accumulate, **rest)
+    return evaluate(estimator, xp, _expand(operands, present), shape=shape, axis=axis, backward=backward, dtype=dtype,
+                    accumulate=accumulate, wanted=wanted)
+
+
+def _lower_anywhere(estimator: Estimator, *operands: Any, parallel: bool, **params: Any) -> list[Any]:
+    if params["implementation"] == "triton":
+        raise ValueError(f"{estimator.name}: implementation='triton' needs an NVIDIA or AMD GPU, but this computation is compiled "
+                         f"for another platform; leave `implementation` at None, or put the arrays on the GPU")
+    return _xla(estimator, *operands, parallel=parallel, **params)
+
+
+def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any) -> list[Any]:
+    shape = _result_shape(estimator, operands, params["present"], params["axis"])
+    if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(estimator.name, params):
+        return _xla(estimator, *operands, parallel=True, **params)
+    return from_jax.run(estimator, operands, shape, backend=backend, **params)
+
+
+def _batch(primitive: Primitive, args: Sequence[Any], dims: Sequence[Any], *, axis: int, **params: Any) -> Any:
+    at = next(d for d in dims if d is not None)
+    moved = [lax.expand_dims(x, [at]) if d is None else x if d == at else jnp.moveaxis(x, d, at)
+             for x, d in zip(args, dims, strict=True)]
+    outs = primitive.bind(*moved, axis=axis + (at <= axis), **params)
+    return outs, [at] * len(outs)
+
+
+def _jvp(estimator: Estimator, primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    """The tangent of the formula; its own primal part is dead code unless gamma, lambda or a ratio is differentiated."""
+    outs = primitive.bind(*primals, **params)
+    active = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
+
+    def formula(*values: Any) -> list[Any]:
+        operands = list(primals)
+        for k, value in zip(active, values, strict=True):
+            operands[k] = value
+        return _xla(estimator, *operands, parallel=False, **params)
+
+    _, tangents_out = jax.jvp(formula, [primals[k] for k in active], [tangents[k] for k in active])
+    return outs, tangents_out
+
+
+@functools.cache
+def primitive_of(estimator: Estimator) -> Primitive:
+    """The primitive of an estimator.
+
+    Parameters of `bind`: axis, backward, wanted (which outputs), present (which operands), dtype (of the outputs),
+    accumulate (of the arithmetic), implementation and route (see `launch/from_jax`).
+    """
+    primitive = Primitive(estimator.name)
+    primitive.multiple_results = True
+    primitive.def_impl(functools.partial(xla.apply_primitive, primitive))
+
+    @primitive.def_abstract_eval
+    def _(*avals: Any, axis: int, wanted: tuple[bool, ...], present: tuple[bool, ...], dtype: str, **_: Any) -> list[Any]:
+        shape = _result_shape(estimator, avals, present, axis)
+        model = next((a for a in avals if a.shape == shape), avals[0])  # keeps sharding and varying axes
+        return [model.update(shape=shape, dtype=jnp.dtype(dtype), weak_type=False) for want in wanted if want]
+
+    def lowering(function: Any, **fixed: Any) -> Any:
+        return mlir.lower_fun(functools.partial(function, estimator, **fixed), multiple_results=True)
+
+    mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=True))
+    mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=False), platform="cpu")
+    mlir.register_lowering(primitive, lowering(_lower_gpu, backend="cuda"), platform="cuda")
+    mlir.register_lowering(primitive, lowering(_lower_gpu, backend="hip"), platform="rocm")
+    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
+    if estimator is LINEAR_RECURRENCE:
+        ad.primitive_jvps[primitive] = functools.partial(recurrence.jvp, primitive.bind)
+        ad.primitive_transposes[primitive] = functools.partial(recurrence.transpose, primitive.bind)
+    else:
+        ad.primitive_jvps[primitive] = functools.partial(_jvp, estimator, primitive)
+    return primitive
+
+
+def bind(estimator: Estimator, operands: Sequence[Any], **params: Any) -> list[Any]:
+    """Binds the primitive on operands in the estimator's order, None where absent."""
+    given = versions.unify_varying_axes([x for x in operands if x is not None])
+    return primitive_of(estimator).bind(*given, present=tuple(x is not None for x in operands), **params)

@@ -1,0 +1,273 @@
+"""The same functions for torch tensors: `rl_triton_jax.torch.gae(...)` as `rl_triton_jax.gae`.
+
+On CUDA tensors they launch the Triton kernels directly (no JAX in the path, any strides, the current stream, no
+synchronisation); on CPU tensors they evaluate the same formula with torch functions. Where a gradient is wanted, the formula
+is evaluated around the recurrence, whose forward and backward passes are the kernels again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import problem, versions
+from .estimator import Estimator, Role
+from .estimators.gae import GAE
+from .estimators.gae import gae as _gae
+from .estimators.linear_recurrence import LINEAR_RECURRENCE
+from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
+from .formula import evaluate
+from .front import check_implementation, offered_by
+from .kernels.plan import plan
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("rl_triton_jax.torch needs PyTorch: pip install 'rl_triton_jax[torch]'") from error
+
+Tensor = torch.Tensor
+
+
+def _promote(a: str, b: str) -> str:
+    return str(torch.promote_types(getattr(torch, a), getattr(torch, b))).rpartition(".")[2]
+
+
+class TorchArrays:
+    """The array functions of `formula.evaluate` in torch."""
+
+    def __init__(self, accumulate: str, implementation: str | None) -> None:
+        self._accumulate = getattr(torch, accumulate)
+        self._implementation = implementation
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        return torch.where(condition, x, y)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        return x.to(getattr(torch, dtype))
+
+    def to_bool(self, x: Any) -> Any:
+        return x if x.dtype == torch.bool else x != 0
+
+    def any_of(self, *flags: Any) -> Any:
+        given = [f for f in flags if f is not None]
+        return None if not given else given[0] if len(given) == 1 else given[0] | given[1]
+
+    def concat(self, parts: Any, axis: int) -> Any:
+        return torch.cat(list(parts), axis)
+
+    def slice(self, x: Any, start: int, stop: int, axis: int) -> Any:
+        return x.narrow(axis, start, max(0, stop - start))
+
+    def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return x.expand(shape)
+
+    def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
+        if isinstance(a, (int, float)):
+            a = torch.full((1,) * b.ndim, a, dtype=self._accumulate, device=b.device)
+        if initial is None:
+            initial = b.new_zeros(()).expand(tuple(1 if k == axis else s for k, s in enumerate(b.shape)))
+        return _Recurrence.apply(b, a, reset, initial.expand(tuple(1 if k == axis else s for k, s in enumerate(b.shape))), axis,
+                                 backward, self._implementation)
+
+
+def _serial(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool) -> Tensor:
+    """The recurrence, a step at a time."""
+    T = b.shape[axis]
+    out = torch.empty_like(b)
+    y = initial.select(axis, 0)
+    rows = [x if x is None or x.shape[axis] == T else x.expand(tuple(T if k == axis else s for k, s in enumerate(x.shape)))
+            for x in (a, reset)]
+    for t in reversed(range(T)) if backward else range(T):
+        assert rows[0] is not None
+        b_t = b.select(axis, t)
+        y = rows[0].select(axis, t) * y + b_t
+        if rows[1] is not None:
+            y = torch.where(rows[1].select(axis, t), b_t, y)
+        out.select(axis, t).copy_(y)
+    return out
+
+
+class _Recurrence(torch.autograd.Function):
+    """The recurrence with its derivative, which is the recurrence in the other direction: differentiable to any order."""
+
+    @staticmethod
+    def forward(ctx: Any, b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool,
+                implementation: str | None) -> Tensor:
+        if _use_kernels("linear_recurrence", b.device, implementation) and b.numel():
+            (y,) = _launch(LINEAR_RECURRENCE, [b, a, reset, initial], tuple(b.shape), axis, backward, (True,),
+                           str(b.dtype).rpartition(".")[2], str(b.dtype).rpartition(".")[2])
+        else:
+            y = _serial(b, a, reset, initial, axis, backward)
+        ctx.save_for_backward(a, reset, initial, y)
+        ctx.options = axis, backward, implementation
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (g,) = grads
+        a, reset, initial, y = ctx.saved_tensors
+        axis, backward, implementation = ctx.options
+        T = y.shape[axis]
+        if y.numel() == 0:
+            return torch.zeros_like(y), torch.zeros_like(a), None, torch.zeros_like(initial), None, None, None
+
+        def after(x: Any, edge: Any) -> Any:  # row t: the step walked after t
+            rows = [edge, x.narrow(axis, 0, T - 1)] if backward else [x.narrow(axis, 1, T - 1), edge]
+            return torch.cat(rows, axis)
+
+        def moved(x: Any) -> Any:
+            return x if x is None or x.shape[axis] == 1 else after(x, torch.zeros_like(x.narrow(axis, 0, 1)))
+
+        bar = _Recurrence.apply(g, moved(a), moved(reset), torch.zeros_like(initial), axis, not backward, implementation)
+        edge = initial.expand_as(y.narrow(axis, 0, 1))
+        before = torch.cat([y.narrow(axis, 1, T - 1), edge] if backward else [edge, y.narrow(axis, 0, T - 1)], axis)
+        if reset is not None:
+            before = torch.where(reset, torch.zeros_like(before), before)
+        first = bar.narrow(axis, T - 1 if backward else 0, 1)
+
+        def row(x: Any) -> Any:
+            return x if x.shape[axis] == 1 else x.narrow(axis, T - 1 if backward else 0, 1)
+
+        through = row(a) * first
+        if reset is not None:
+            through = torch.where(row(reset), torch.zeros_like(through), through)
+        return bar, (bar * before).sum_to_size(a.shape), None, through.sum_to_size(initial.shape), None, None, None
+
+
+def _use_kernels(name: str, device: torch.device, implementation: str | None) -> bool:
+    if implementation == "xla":
+        raise ValueError(f"{name}: implementation='xla' is JAX's; torch offers None and 'triton'")
+    if device.type != "cuda":
+        if implementation == "triton":
+            raise ValueError(f"{name}: implementation='triton' needs tensors on a GPU, got {device}")
+        return False
+    why = versions.why_no_triton()
+    if why is None:
+        return True
+    if implementation == "triton":
+        raise ValueError(f"{name}: implementation='triton' cannot run: {why}")
+    _warn_once(why)
+    return False
+
+
+@functools.cache
+def _warn_once(why: str) -> None:
+    import warnings
+
+    warnings.warn(f"rl_triton_jax.torch: Triton kernels cannot run, so a slow loop of torch functions is used: {why}",
+                  RuntimeWarning, stacklevel=2)
+
+
+_prepared: dict[Any, Any] = {}
+
+
+def _launch(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...], axis: int, backward: bool,
+            wanted: tuple[bool, ...], dtype: str, accumulate: str) -> list[Tensor]:
+    """Runs the kernels. Operands are tensors of the result's rank, numbers (passed by value), or None."""
+    from .launch import from_torch
+
+    model = operands[0]
+    out_dtype = getattr(torch, dtype)
+    # Dense inputs give their own memory order to the results; anything else a row-major one.
+    outputs = [torch.empty_like(model, dtype=out_dtype) for want in wanted if want]
+    if outputs[0].shape != shape:
+        outputs = [torch.empty(shape, dtype=out_dtype, device=model.device) for want in wanted if want]
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    index = model.device.index
+    key = (estimator.name, shape, axis, backward, wanted, dtype, index, outputs[0].stride(),
+           *((x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x is None for x in operands))
+    prepared = _prepared.get(key)
+    if prepared is None:
+        for operand, x in zip(estimator.operands, operands, strict=True):
+            if isinstance(x, Tensor) and x.device != model.device:
+                raise ValueError(f"{estimator.name}: `{operand.name}` is on {x.device}, expected {model.device}")
+        views: list[problem.View | None] = []
+        for k, x in enumerate(operands):
+            if x is None:
+                views.append(None)
+            elif isinstance(x, Tensor):
+                views.append(problem.View(problem.dtype_name(x), problem.broadcast_strides(x.shape, x.stride()),
+                                          problem.has_extra_row(estimator, k, x, shape[axis], axis)))
+            else:
+                views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
+        results = [(problem.View(dtype, outputs[0].stride()), k) for k, want in enumerate(wanted) if want]
+        case = problem.canonical(estimator, shape, axis, views, results, backward, accumulate)
+        given = [x for x in operands if x is not None]
+        unaligned = frozenset(k for k, x in enumerate(given) if isinstance(x, Tensor) and x.data_ptr() % 16)
+        device = from_torch.device_of(index)
+        prepared = from_torch.Prepared(plan(case, device, problem.flags(estimator)), case, device, unaligned)
+        _prepared[key] = prepared
+    inputs = [x for x in operands if x is not None]
+    if index == torch.cuda.current_device():
+        prepared(inputs, outputs)
+    else:
+        with torch.cuda.device(index):
+            prepared(inputs, outputs)
+    del tensors
+    return outputs
+
+
+class TorchFront:
+    """See `front.FrontEnd`."""
+
+    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
+             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+        check_implementation(estimator.name, implementation)
+        main = operands[estimator.operands[0].name]
+        for operand in estimator.operands:
+            x = operands[operand.name]
+            if x is not None and not problem.is_number(x) and not isinstance(x, Tensor):
+                raise TypeError(f"{estimator.name}: `{operand.name}` must be a torch.Tensor, got {type(x).__name__}; "
+                                f"rl_triton_jax.{estimator.name} takes JAX and NumPy arrays")
+        call = problem.validate(estimator, operands, axis)
+        rank = len(call.shape)
+        dtype = problem.result_dtype(estimator, operands, _promote)
+        accumulate = problem.accumulation_dtype(dtype)
+        backward = estimator.backward if backward is None else backward
+        wanted = tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs)
+        kernels = _use_kernels(estimator.name, main.device, implementation)
+        tensors = [x for x in operands.values() if isinstance(x, Tensor)]
+        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        by_value = kernels and not differentiable and main.numel()
+
+        def canonical(role: Role, x: Any) -> Any:
+            if x is None:
+                return None
+            if problem.is_number(x):
+                return float(x) if by_value else torch.full((1,) * rank, x, dtype=getattr(torch, accumulate), device=main.device)
+            if x.ndim == 0:
+                # A number's worth of memory may lie on the host, as torch's own functions allow.
+                return x.to(main.device).reshape((1,) * rank) if x.device != main.device else x.reshape((1,) * rank)
+            return x.unsqueeze(call.axis) if role is Role.EDGE else x
+
+        values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
+        if by_value:
+            return _launch(estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate)
+        arrays = TorchArrays(accumulate, implementation)
+        return evaluate(estimator, arrays, values, shape=call.shape, axis=call.axis, backward=backward, dtype=dtype,
+                        accumulate=accumulate, wanted=wanted)
+
+    def standardize(self, x: Any, mask: Any) -> Any:
+        dtype = x.dtype
+        if x.numel() == 0:
+            return x
+        x = x.to(torch.float64 if dtype == torch.float64 else torch.float32)
+        real = torch.ones((1,) * x.ndim, dtype=torch.bool, device=x.device) if mask is None else mask != 0
+        real = real.expand(x.shape)
+        count = real.sum().clamp(min=1).to(x.dtype)
+        zero = x.new_zeros(())
+        origin = torch.where(real, x, -torch.inf).max().detach()
+        x = torch.where(real, x - origin, zero)
+        x = torch.where(real, x - x.sum() / count, zero)
+        variance = (x * x).sum() / count
+        deviation = torch.where(variance > 0, torch.where(variance > 0, variance, 1.0).sqrt(), variance)
+        return (x / (deviation + 1e-8)).to(dtype)
+
+
+TORCH = TorchFront()
+
+gae = offered_by(TORCH, _gae)
+linear_recurrence = offered_by(TORCH, _linear_recurrence)
+
+__all__ = ["GAE", "gae", "linear_recurrence"]
