@@ -9,7 +9,7 @@ before any arithmetic or store: the compiler never moves a load over a store.
 import triton
 import triton.language as tl
 
-from .combine import apply, compose
+from .combine import apply, compose, compose_both
 from .operands import (
     all_fixed,
     all_offsets,
@@ -57,7 +57,6 @@ def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.c
     fixed = all_fixed(ins, ints, i_n, m_n, OPS, X, LEVELS, ACC, FULL)
     zero = tl.zeros([1, BN], ACC)
     zeros = tl.zeros([C, BN], ACC)
-    before = tl.maximum(i_c - 1, 0) + tl.zeros([C, BN], tl.int32)  # the slab walked just before
 
     # The steps of this program, and what it starts from.
     first = tl.full([], 0, tl.int64)
@@ -98,20 +97,18 @@ def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.c
             b_near = near
         elif MASKED:
             # The last real row of the slabs before, found by scanning (coded) selections.
-            fills = ()
+            b_near = ()
+            after = ()
             for j in tl.static_range(len(NEAR)):
                 b_a = zeros + 1.0
                 b_b = zeros
                 for i in tl.static_range(L):
                     b_a = tl.where(ms[i], float("nan"), b_a)
                     b_b = tl.where(ms[i], rows[i][NEAR[j]], b_b)
-                s_a, s_b = tl.associative_scan((b_a, b_b), 0, compose)
-                fills = fills + (apply(s_a, s_b, near[j]),)
-            b_near = ()
-            after = ()
-            for j in tl.static_range(len(NEAR)):
-                b_near = b_near + (tl.where(i_c == 0, near[j], tl.gather(fills[j], before, 0)),)
-                after = after + (tl.sum(tl.where(i_c == C - 1, fills[j], 0.0), 0)[None, :],)
+                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1.0, zeros, b_a, b_b), 0, compose_both)
+                b_near = b_near + (apply(e_a, e_b, near[j]),)
+                found = apply(s_a, s_b, near[j])
+                after = after + (tl.sum(tl.where(i_c == C - 1, found, 0.0), 0)[None, :],)
             near = after
         else:
             b_near = beside(ins, ints, fixed, o_ops, (T - o_s) if BACKWARD else (o_s - 1),
@@ -131,21 +128,18 @@ def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.c
                 a, b, reset, walked = advance(full[i], ms[i], walked, STEP, OPS, NEAR, HAS, MASKED)
                 b_a = tl.where(reset, float("nan"), a * b_a)
                 b_b = tl.where(reset, b, a * b_b + b)
-            if C > 1:
-                s_a, s_b = tl.associative_scan((b_a, b_b), 0, compose)
-            else:
-                s_a = b_a
-                s_b = b_b
             if MODE == 1:
-                last_a = tl.sum(tl.where(i_c == C - 1, s_a, 0.0), 0)[None, :]
-                last_b = tl.sum(tl.where(i_c == C - 1, s_b, 0.0), 0)[None, :]
+                if C > 1:
+                    b_a, b_b = tl.associative_scan((b_a, b_b), 0, compose)
+                last_a = tl.sum(tl.where(i_c == C - 1, b_a, 0.0), 0)[None, :]
+                last_b = tl.sum(tl.where(i_c == C - 1, b_b, 0.0), 0)[None, :]
                 total_a, total_b = compose(total_a, total_b, last_a, last_b)
                 if C == 1:
                     near = walked
             else:
-                b_y = apply(s_a, s_b, y)  # at each slab's last step
-                carry = tl.where(i_c == 0, y, tl.gather(b_y, before, 0))
-                y = tl.sum(tl.where(i_c == C - 1, b_y, 0.0), 0)[None, :]
+                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1.0, zeros, b_a, b_b), 0, compose_both)
+                carry = apply(e_a, e_b, y)
+                y = tl.sum(tl.where(i_c == C - 1, apply(s_a, s_b, y), 0.0), 0)[None, :]
         else:
             carry = y
 

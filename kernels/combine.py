@@ -27,3 +27,15 @@ def apply(a, b, y):
 def compose(a1, b1, a2, b2):
     """First map 1, then map 2 (both coded), in the order of the walk."""
     return tl.where(a2 != a2, a2, a2 * a1), tl.where(a2 != a2, b2, a2 * b1 + b2)
+
+
+@triton.jit
+def compose_both(ea1, eb1, ia1, ib1, ea2, eb2, ia2, ib2):
+    """Exclusive (e) and inclusive (i) prefixes in one scan; an element starts as (identity, itself).
+
+    Shifting an inclusive scan by one would need a gather, and the layout that a gather asks for spreads to every load and
+    store of the kernel, with a trip through shared memory for each.
+    """
+    ea, eb = compose(ia1, ib1, ea2, eb2)
+    ia, ib = compose(ia1, ib1, ia2, ib2)
+    return ea, eb, ia, ib
