@@ -120,37 +120,55 @@ def time_is_contiguous(problem: Problem) -> bool:
     return result.time == 1 and problem.steps > 1 and (problem.columns == 1 or result.levels[0] != 1)
 
 
+def _parts(programs: int, tiles: int, wanted: int) -> int:
+    """Over how many programs to split time: enough to make `wanted` programs, a tile for each at least."""
+    return max(1, min(512, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
+
+
 def choose(problem: Problem, device: Device) -> Choice:
-    """The table. Sizes were measured on an H200 (`benchmarks/results`); elsewhere they follow the multiprocessor count."""
-    T, N = problem.steps, problem.columns
-    wide = 2 if problem.accumulate == "float64" else 1
-    splittable = problem.mask is None
+    """The table. Sizes were swept on an H200 (`benchmarks/results`); on other devices they follow the multiprocessor count.
+
+    What limits each: one tile, the launch and one round trip to memory; slabs, bytes in flight per multiprocessor; the serial
+    walk, bandwidth; rows, instructions of the scan; a split walk, reading its operands twice.
+    """
+    narrow = 2 if problem.accumulate == "float64" else 1  # half the elements, for twice the registers
     if time_is_contiguous(problem):
-        BT = min(_power_of_two(T), 1024 // wide)
-        R = max(1, min(_power_of_two(N), 512 // wide // BT))
-        R = max(R, device.warp // BT)  # scans over tiles smaller than their warps are wrong on some Triton versions
-        warps = max(1, min(8, R * BT // 128))
-        programs = -(-N // R)
-        tiles = -(-T // BT)
-        parts = 1
-        if splittable and tiles >= 4 and programs < device.multiprocessors:
-            parts = min(_power_of_two(tiles // 2), 256, _power_of_two(-(-2 * device.multiprocessors // programs)))
-        return _rows(warps, R, BT, parts=parts)
-    if N >= 96 * device.multiprocessors:
-        if T < 8:
-            return _columns(1, 1, T, 128)
-        return _columns(1, 1, 8 // wide, 128 // wide, stages=4)
-    BN = 16 if N >= 16 else _power_of_two(N)
+        return _choose_rows(problem, device, narrow)
+    return _choose_columns(problem, device, narrow)
+
+
+def _choose_rows(problem: Problem, device: Device, narrow: int) -> Choice:
+    T, N, sms = problem.steps, problem.columns, device.multiprocessors
+    if problem.mask is None and T > 4096 and N < 4 * sms:
+        BT = 512 // narrow
+        parts = _parts(N, -(-T // BT), 8 * sms)
+        if parts > 1:
+            return _rows(2, 1, BT, parts=parts)
+    # Four elements a thread: vector loads, and a scan that is mostly shuffles.
+    BT = min(_power_of_two(T), (4096 if N < 2 * sms else 1024) // narrow)
+    R = max(1, 256 // narrow // BT)
+    return _rows(max(1, min(8, R * BT // 128)), R, BT)
+
+
+def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
+    T, N, sms = problem.steps, problem.columns, device.multiprocessors
+    if N >= 96 * sms:  # enough columns to fill the machine with one walk for each
+        if T <= 32:
+            return _columns(1, 1, min(T, 16 // narrow), 32)
+        if T <= 192:
+            return _columns(1, 1, 8 // narrow, 128 // narrow, stages=4)
+        return _columns(4, 4, 8, 32)
     if T <= 32:
-        # One tile: the launch is the cost, so few instructions.
-        C = 4
-        return _columns(max(1, C * 32 // device.warp), C, -(-T // C), 32 if N >= 32 else _power_of_two(max(N, 8)))
-    C, L = 16, 8 // wide
-    programs = -(-N // BN)
-    parts = 1
-    if splittable and programs < device.multiprocessors and T >= 4 * C * L:
-        parts = min(_power_of_two(T // (C * L)), 64, _power_of_two(-(-2 * device.multiprocessors // programs)))
-    return _columns(max(1, C * BN // 64), C, L, BN, parts=parts)
+        return _columns(4, 4, -(-T // 4), 32)
+    programs = -(-N // 16)
+    if problem.mask is None and T > 1024 and programs < sms:
+        C, L = (8, 8) if T <= 65536 else (16, 8)
+        parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms)
+        if parts > 1:
+            return _columns(4, C, L // narrow, 16, parts=parts)
+    if T <= 256:
+        return _columns(4, 8, 16 // narrow, 16)
+    return _columns(8, 32, 8 // narrow, 16)
 
 
 class _Strides:
@@ -201,7 +219,7 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     common = (("OPS", tuple(table)), ("NEAR", tuple(k for k, _ in problem.near)),
               ("EDGES", tuple(range(first_edge, first_edge + len(edges)))), ("INIT", len(table) - 2), ("MASK", len(table) - 1),
               ("HAS", tuple(a is not None for a in problem.operands)), ("LEVELS", len(problem.sizes)),
-              ("BACKWARD", problem.backward), ("ACC", problem.accumulate), ("PARTS", parts), ("FOLD", max(parts, device.warp * choice.num_warps // wide)), *choice.sizes,
+              ("BACKWARD", problem.backward), ("ACC", problem.accumulate), ("PARTS", parts), ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))), *choice.sizes,
               ("FULL", T % tile == 0 and N % wide == 0))
 
     def launch(mode: int) -> Launch:
