@@ -26,9 +26,13 @@ class JaxFront:
     def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
              wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
         check_implementation(estimator.name, implementation)
+        for name, x in operands.items():
+            if problem.is_array(x) and not isinstance(x, (jax.Array, np.ndarray, np.generic)):
+                raise TypeError(f"{estimator.name}: `{name}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
+                                f"tensors there is rl_triton_jax.torch.{estimator.name}")
+        call = problem.validate(estimator, operands, axis)
         # NumPy arrays become JAX arrays here, so that dtypes below are those that JAX computes with.
         arrays = {k: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for k, x in operands.items()}
-        call = problem.validate(estimator, arrays, axis)
         rank = len(call.shape)
         dtype = problem.result_dtype(estimator, arrays, _promote)
         accumulate = problem.accumulation_dtype(dtype)

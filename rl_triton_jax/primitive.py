@@ -52,6 +52,8 @@ def _result_shape(estimator: Estimator, operands: Sequence[Any], present: Sequen
 def _xla(estimator: Estimator, *operands: Any, axis: int, backward: bool, wanted: tuple[bool, ...], present: tuple[bool, ...],
          dtype: str, accumulate: str, parallel: bool, **rest: Any) -> list[Any]:
     shape = _result_shape(estimator, operands, present, axis)
+    if 0 in shape:
+        return [jnp.zeros(shape, dtype) for want in wanted if want]
     if estimator is LINEAR_RECURRENCE:
         return recurrence.evaluate_recurrence(operands, shape=shape, axis=axis, backward=backward, present=present, dtype=dtype,
                                               accumulate=accumulate, parallel=parallel)

@@ -67,6 +67,8 @@ def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any) -> C
     for operand in estimator.operands:
         x = arguments[operand.name]
         if x is None:
+            if operand.role in (Role.DECAY, Role.FACTOR):
+                raise TypeError(f"{name}: `{operand.name}` is required: a number or an array")
             continue
         numbers = operand.role in (Role.DECAY, Role.FACTOR, Role.EDGE)
         if is_number(x) and numbers:

@@ -72,9 +72,10 @@ class TorchArrays:
 
 
 def _serial(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool) -> Tensor:
-    """The recurrence, a step at a time."""
+    """The recurrence, a step at a time, in float64: long sums stay within what the kernels' trees promise."""
     T = b.shape[axis]
     out = torch.empty_like(b)
+    b, a, initial = b.double(), a.double(), initial.double()
     y = initial.select(axis, 0)
     rows = [x if x is None or x.shape[axis] == T else x.expand(tuple(T if k == axis else s for k, s in enumerate(x.shape)))
             for x in (a, reset)]
@@ -92,16 +93,31 @@ class _Recurrence(torch.autograd.Function):
     """The recurrence with its derivative, which is the recurrence in the other direction: differentiable to any order."""
 
     @staticmethod
-    def forward(ctx: Any, b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool,
+    def forward(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool,
                 implementation: str | None) -> Tensor:
         if _use_kernels("linear_recurrence", b.device, implementation) and b.numel():
-            (y,) = _launch(LINEAR_RECURRENCE, [b, a, reset, initial], tuple(b.shape), axis, backward, (True,),
-                           str(b.dtype).rpartition(".")[2], str(b.dtype).rpartition(".")[2])
-        else:
-            y = _serial(b, a, reset, initial, axis, backward)
-        ctx.save_for_backward(a, reset, initial, y)
+            dtype = problem.dtype_name(b)
+            (y,) = _launch(LINEAR_RECURRENCE, [b, a, reset, initial], tuple(b.shape), axis, backward, (True,), dtype, dtype)
+            return y
+        return _serial(b, a, reset, initial, axis, backward)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, a, reset, initial, axis, backward, implementation = inputs
+        ctx.save_for_backward(a, reset, initial, output)
         ctx.options = axis, backward, implementation
-        return y
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, b: Any, a: Any, reset: Any, initial: Any, axis: int, backward: bool,
+             implementation: str | None) -> Any:
+        def lead(x: Any, dim: int | None) -> Any:
+            return x if x is None else x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
+
+        b = lead(b, in_dims[0]).expand(info.batch_size, *lead(b, in_dims[0]).shape[1:])
+        y = _Recurrence.apply(b, lead(a, in_dims[1]), lead(reset, in_dims[2]),
+                              lead(initial, in_dims[3]).expand(info.batch_size, *lead(initial, in_dims[3]).shape[1:]), axis + 1,
+                              backward, implementation)
+        return y, 0
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -229,7 +245,7 @@ class TorchFront:
         kernels = _use_kernels(estimator.name, main.device, implementation)
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        by_value = kernels and not differentiable and main.numel()
+        by_value = kernels and not differentiable and main.numel() > 0
 
         def canonical(role: Role, x: Any) -> Any:
             if x is None:
@@ -244,6 +260,8 @@ class TorchFront:
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
         if by_value:
             return _launch(estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate)
+        if main.numel() == 0:
+            return [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
         arrays = TorchArrays(accumulate, implementation)
         return evaluate(estimator, arrays, values, shape=call.shape, axis=call.axis, backward=backward, dtype=dtype,
                         accumulate=accumulate, wanted=wanted)

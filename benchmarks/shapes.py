@@ -1,0 +1,69 @@
+"""The one list of named shapes; tests and benchmarks both read it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Layout = Literal["time_major", "batch_major"]
+
+
+class Shape(NamedTuple):
+    """T steps of N environments; arrays are `[T, N]` when time-major and `[N, T]` when batch-major."""
+
+    layout: Layout
+    T: int
+    N: int
+
+    @property
+    def axis(self) -> int:
+        return 0 if self.layout == "time_major" else 1
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        return (self.T, self.N) if self.layout == "time_major" else (self.N, self.T)
+
+    @property
+    def name(self) -> str:
+        """As people write it, outer axis first: "128x4096"."""
+        return f"{self.dims[0]}x{self.dims[1]}"
+
+
+def _time_major(*sizes: tuple[int, int]) -> tuple[Shape, ...]:
+    return tuple(Shape("time_major", T, N) for T, N in sizes)
+
+
+def _batch_major(*sizes: tuple[int, int]) -> tuple[Shape, ...]:
+    return tuple(Shape("batch_major", T, N) for N, T in sizes)
+
+
+# Those with a target in targets.json come first; 16x32768 is there because XLA's own loop is strong on few steps.
+TARGETS = _time_major((20, 256), (128, 4096), (128, 32768), (512, 16384), (1024, 4096), (4096, 64), (16, 32768))
+
+# What public training code calls with: Brax, Playground, PureJaxRL, Stoix, Isaac in time order; PufferLib and RLHF by
+# rows.
+USERS = (*_time_major((20, 256), (30, 1024), (128, 4), (128, 64), (10, 2048), (128, 1024), (24, 32768)),
+         *_batch_major((4096, 128), (64, 4096)))
+
+SWEEP = (*_time_major((20, 256), (30, 1024), (128, 4), (128, 64), (10, 2048), (128, 1024), (128, 4096), (16, 32768),
+                      (24, 32768), (128, 32768), (512, 16384), (1024, 4096), (4096, 64), (1048576, 32)),
+         *_batch_major((4096, 128), (32768, 16), (16384, 512), (4096, 1024), (64, 4096), (16, 524288)))
+
+# Odd sizes, small enough for a CPU.
+SMOKE = (*_time_major((7, 5)), *_batch_major((3, 17)))
+
+SETS: dict[str, tuple[Shape, ...]] = {"targets": TARGETS, "users": USERS, "sweep": SWEEP, "smoke": SMOKE}
+
+
+def parse(text: str) -> tuple[Shape, ...]:
+    """Shapes from a comma list of set names, TxN ("128x4096", time-major) and b:NxT ("b:4096x128", batch-major)."""
+    found: dict[Shape, None] = {}
+    for part in text.split(","):
+        if part in SETS:
+            found.update(dict.fromkeys(SETS[part]))
+            continue
+        outer, times, inner = part.removeprefix("b:").partition("x")
+        if not (times and outer.isdigit() and inner.isdigit()):
+            raise ValueError(f"unknown shape {part!r}: expected one of {', '.join(SETS)}, TxN or b:NxT")
+        make = _batch_major if part.startswith("b:") else _time_major
+        found.update(dict.fromkeys(make((int(outer), int(inner)))))
+    return tuple(found)

@@ -1,0 +1,43 @@
+"""The example programs run as a user runs them: in a process of their own, by their command line."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PNG = b"\x89PNG\r\n\x1a\n"
+LAST_LINE = re.compile(
+    r"(?P<env>\S+) seed (?P<seed>\d+): (mean return (?P<mean>-?[\d.]+) over the last (?P<count>\d+) episodes"
+    r"|no episode finished), (?P<rate>[\d,]+) steps/s \((?P<steps>[\d,]+) steps in [\d.]+ s, "
+    r"without [\d.]+ s of compilation\), gae by (?P<implementation>triton|xla) on (?P<backend>\w+)")
+
+
+def run_ppo(out: Path, *flags: str) -> re.Match[str]:
+    """What the last line of `examples/ppo.py` says."""
+    for package in ("flax", "gymnax", "matplotlib", "optax", "tqdm"):
+        pytest.importorskip(package)
+    result = subprocess.run([sys.executable, str(REPOSITORY / "examples" / "ppo.py"), "--out", str(out), *flags],
+                            capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    line = result.stdout.splitlines()[-1]
+    said = LAST_LINE.fullmatch(line)
+    assert said is not None, line
+    return said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "seed"), [("CartPole-v1", 0), ("Pendulum-v1", 3)])
+def test_ppo_smoke(tmp_path: Path, env: str, seed: int) -> None:
+    out = tmp_path / "curves" / "curve.png"
+    said = run_ppo(out, "--smoke", "--env", env, "--seed", str(seed))
+    assert (said["env"], int(said["seed"])) == (env, seed)
+    assert int(said["rate"].replace(",", "")) > 0
+    assert out.read_bytes().startswith(PNG)
+    if env == "CartPole-v1":  # episodes of some twenty steps: even a smoke run finishes enough of them
+        assert int(said["count"]) >= 100
+        assert 8 <= float(said["mean"]) <= 500
