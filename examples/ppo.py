@@ -4,13 +4,14 @@
     python examples/ppo.py --env Pendulum-v1      # any gymnax environment, discrete or continuous actions
     python examples/ppo.py --help                 # every setting below is a flag
 
-Environments, networks, advantages and optimiser all run inside one `jax.jit`: a `lax.scan` over updates, each of them a
-rollout (`lax.scan` over steps, `vmap` over environments), one call of `rl_triton_jax.gae`, and some epochs of minibatches.
+Environments, networks, advantages and optimiser all run inside one `jax.jit`: a `lax.scan` over updates, each of them
+a rollout (`lax.scan` over steps, `vmap` over environments), one call of `rl_triton_jax.gae`, and some epochs of
+minibatches.
 
-What is easily got wrong is where an episode ends. An auto-resetting environment returns the first observation of the *next*
-episode there, and an episode cut off by its time limit has not ended in a terminal state: the state it was in has a value.
-So the rollout keeps, for every step, the observation before any reset (`next_obs`) and the two flags apart, and hands
-`gae` the critic's value of that observation with both flags.
+What is easily got wrong is where an episode ends. An auto-resetting environment returns the first observation of the
+*next* episode there, and an episode cut off by its time limit has not ended in a terminal state: the state it was in
+has a value. So the rollout keeps, for every step, the observation before any reset (`next_obs`) and the two flags apart,
+and hands `gae` the critic's value of that observation with both flags.
 
 Schulman, Wolski, Dhariwal, Radford, Klimov, "Proximal Policy Optimization Algorithms" (2017), arXiv:1707.06347.
 """
@@ -22,7 +23,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import gymnax
@@ -97,6 +98,9 @@ class Gaussian(NamedTuple):
         return (self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e)).sum(-1)
 
 
+Policy = Categorical | Gaussian
+
+
 class MLP(nn.Module):
     hidden: int
     outputs: int
@@ -115,7 +119,7 @@ class Actor(nn.Module):
     discrete: bool
 
     @nn.compact
-    def __call__(self, obs: jax.Array) -> Categorical | Gaussian:
+    def __call__(self, obs: jax.Array) -> Policy:
         head = MLP(self.hidden, self.actions, output_scale=0.01)(obs)  # nearly uniform at first
         if self.discrete:
             return Categorical(head)
@@ -172,12 +176,15 @@ class Vector:
 # ---- Training
 
 
+Params = Any  # {"actor": ..., "critic": ...}, pytrees of arrays as flax makes them
+
+
 class Agent(NamedTuple):
-    params: dict[str, Any]
+    params: Params
     opt_state: optax.OptState
 
 
-class Actors(NamedTuple):
+class Running(NamedTuple):
     """Where the environments stand between two rollouts."""
 
     env_state: Any
@@ -217,36 +224,42 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
         optax.clip_by_global_norm(config.max_grad_norm),
         optax.adam(optax.linear_schedule(config.learning_rate, 0.0, config.num_updates * steps_per_update), eps=1e-5))
 
-    def rollout(params: dict[str, Any], actors: Actors, key: jax.Array) -> tuple[Actors, Rollout, Episodes]:
-        def step(actors: Actors, key: jax.Array) -> tuple[Actors, tuple[Rollout, Episodes]]:
+    def policy_at(params: Params, obs: jax.Array) -> Policy:
+        return cast(Policy, actor.apply(params["actor"], obs))
+
+    def value_of(params: Params, obs: jax.Array) -> jax.Array:
+        return cast(jax.Array, critic.apply(params["critic"], obs))
+
+    def rollout(params: Params, running: Running, key: jax.Array) -> tuple[Running, Rollout, Episodes]:
+        def step(running: Running, key: jax.Array) -> tuple[Running, tuple[Rollout, Episodes]]:
             key_action, key_env = jax.random.split(key)
-            policy = actor.apply(params["actor"], actors.obs)
+            policy = policy_at(params, running.obs)
             action = policy.sample(key_action)
-            obs, env_state, outcome = env.step(key_env, actors.env_state, action)
-            row = Rollout(actors.obs, action, policy.log_prob(action), outcome)
+            obs, env_state, outcome = env.step(key_env, running.env_state, action)
+            row = Rollout(running.obs, action, policy.log_prob(action), outcome)
 
             done = outcome.terminated | outcome.truncated
-            episode_return = actors.episode_return + outcome.reward
+            episode_return = running.episode_return + outcome.reward
             finished = Episodes(done.sum(), jnp.where(done, episode_return, 0).sum())
-            return Actors(env_state, obs, jnp.where(done, 0, episode_return)), (row, finished)
+            return Running(env_state, obs, jnp.where(done, 0, episode_return)), (row, finished)
 
-        actors, (rows, finished) = jax.lax.scan(step, actors, jax.random.split(key, config.num_steps))
-        return actors, rows, jax.tree.map(jnp.sum, finished)
+        running, (rows, finished) = jax.lax.scan(step, running, jax.random.split(key, config.num_steps))
+        return running, rows, jax.tree.map(jnp.sum, finished)
 
-    def advantages(params: dict[str, Any], rows: Rollout) -> Batch:
-        # The critic is not needed to act, so it runs here, on the whole rollout at once, and not inside the loop over steps.
+    def advantages(params: Params, rows: Rollout) -> Batch:
+        # The critic is not needed to act: it runs once on the whole rollout, and not inside the loop over steps.
         outcome = rows.outcome
         advantage, target = rl_triton_jax.gae(
-            outcome.reward, critic.apply(params["critic"], rows.obs), outcome.terminated, outcome.truncated,
-            next_values=critic.apply(params["critic"], outcome.next_obs), gamma=config.gamma, lambda_=config.gae_lambda)
+            outcome.reward, value_of(params, rows.obs), outcome.terminated, outcome.truncated,
+            next_values=value_of(params, outcome.next_obs), gamma=config.gamma, lambda_=config.gae_lambda)
         return Batch(rows.obs, rows.action, rows.log_prob, advantage, target)
 
-    def loss(params: dict[str, Any], batch: Batch) -> jax.Array:
-        policy = actor.apply(params["actor"], batch.obs)
+    def loss(params: Params, batch: Batch) -> jax.Array:
+        policy = policy_at(params, batch.obs)
         ratio = jnp.exp(policy.log_prob(batch.action) - batch.log_prob)
         advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
         gain = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage)
-        error = critic.apply(params["critic"], batch.obs) - batch.target
+        error = value_of(params, batch.obs) - batch.target
         return (-gain.mean() + config.value_weight * 0.5 * jnp.square(error).mean()
                 - config.entropy_weight * policy.entropy().mean())
 
@@ -259,22 +272,23 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
         order = jax.random.permutation(key, config.num_steps * config.num_envs).reshape(config.minibatches, -1)
         return jax.lax.scan(lambda agent, rows: learn(agent, jax.tree.map(lambda x: x[rows], batch)), agent, order)
 
-    def update(carry: tuple[Agent, Actors], x: tuple[jax.Array, jax.Array]) -> tuple[tuple[Agent, Actors], Episodes]:
-        (agent, actors), (index, key) = carry, x
+    def update(carry: tuple[Agent, Running], x: tuple[jax.Array, jax.Array]) -> tuple[tuple[Agent, Running], Episodes]:
+        (agent, running), (index, key) = carry, x
         key_rollout, key_epochs = jax.random.split(key)
-        actors, rows, finished = rollout(agent.params, actors, key_rollout)
+        running, rows, finished = rollout(agent.params, running, key_rollout)
         batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), advantages(agent.params, rows))
-        agent, _ = jax.lax.scan(lambda agent, key: epoch(agent, key, batch), agent, jax.random.split(key_epochs, config.epochs))
+        keys = jax.random.split(key_epochs, config.epochs)
+        agent, _ = jax.lax.scan(lambda agent, key: epoch(agent, key, batch), agent, keys)
 
         jax.lax.cond(index % max(1, config.num_updates // 100) == 0,
                      lambda: jax.debug.callback(report, index, finished), lambda: None)
-        return (agent, actors), finished
+        return (agent, running), finished
 
     def train(key: jax.Array) -> tuple[Agent, Episodes]:
         key_actor, key_critic, key_env, key_updates = jax.random.split(key, 4)
         obs, env_state = env.reset(key_env)
         params = {"actor": actor.init(key_actor, obs), "critic": critic.init(key_critic, obs)}
-        carry = Agent(params, optimizer.init(params)), Actors(env_state, obs, jnp.zeros(config.num_envs))
+        carry = Agent(params, optimizer.init(params)), Running(env_state, obs, jnp.zeros(config.num_envs))
         keys = jax.random.split(key_updates, config.num_updates)
         (agent, _), finished = jax.lax.scan(update, carry, (jnp.arange(config.num_updates), keys))
         return agent, finished
@@ -328,7 +342,9 @@ def main() -> None:
     config = parse_args()
     total_steps = config.num_updates * config.num_envs * config.num_steps
 
-    with tqdm(total=config.num_updates, unit="update", disable=None) as bar:  # None: no bar where stderr is not a terminal
+    # disable=None: no bar where stderr is not a terminal
+    with tqdm(total=config.num_updates, unit="update", disable=None) as bar:
+
         def report(index: np.ndarray, finished: Episodes) -> None:
             bar.update(int(index) + 1 - bar.n)
             if finished.count:

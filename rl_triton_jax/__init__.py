@@ -13,11 +13,11 @@ from .estimators.gae import gae as _gae
 from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
 from .front import offered_by
 from .jax_front import JAX
-from .launch.from_jax import default_implementation, launch_route
+from .launch.from_jax import EXPORT_CHECKS, default_implementation, launch_route
 
 gae = offered_by(JAX, _gae)
 linear_recurrence = offered_by(JAX, _linear_recurrence)
 
 _export.register_namedtuple_serialization(GAE, serialized_name="rl_triton_jax.GAE")
 
-__all__ = ["GAE", "__version__", "default_implementation", "gae", "launch_route", "linear_recurrence"]
+__all__ = ["EXPORT_CHECKS", "GAE", "__version__", "default_implementation", "gae", "launch_route", "linear_recurrence"]

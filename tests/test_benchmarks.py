@@ -33,8 +33,20 @@ QUICK = Settings(measure.QUICK, (1, 2), Floors(measure.QUICK))
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Results:
     pytest.importorskip("torch")
     folder = str(tmp_path_factory.mktemp("results"))
-    path = run.main(["--quick", "--shapes", "smoke", "--providers", "ours_xla,ours_xla_triton,ours_torch,lax_scan_1",
-                     "--out", folder, "--name", "smoke"], log=lambda _: None)
+    path = run.main(
+        [
+            "--quick",
+            "--shapes",
+            "smoke",
+            "--providers",
+            "ours_xla,ours_xla_triton,ours_torch,lax_scan_1",
+            "--out",
+            folder,
+            "--name",
+            "smoke",
+        ],
+        log=lambda _: None,
+    )
     (results,) = load([path])
     return results
 
@@ -77,8 +89,10 @@ def test_the_header_says_where_and_with_what(smoke: Results) -> None:
 
 
 def test_a_spent_budget_drops_rows_and_says_so(tmp_path: Path) -> None:
-    path = run.main(["--quick", "--shapes", "smoke", "--suite", "jax", "--max-seconds", "0", "--out", str(tmp_path)],
-                    log=lambda _: None)
+    path = run.main(
+        ["--quick", "--shapes", "smoke", "--suite", "jax", "--max-seconds", "0", "--out", str(tmp_path)],
+        log=lambda _: None,
+    )
     results = json.loads(path.read_text())
     assert results["rows"] == []
     assert any("associative_scan" in text and "budget" in text for text in results["header"]["dropped"])
@@ -94,8 +108,12 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_this_package_comes_first_and_rotation_after_the_strong_baseline() -> None:
     problem = GAE.problem(SMALL)
     by_name = all_providers()
-    ranks = [run.Job(problem, by_name["ours_xla_triton"]).rank, run.Job(problem, by_name["associative_scan"]).rank,
-             run.Job(problem, by_name["ours_xla_triton"], sets=3).rank, run.Job(problem, by_name["lax_scan_1"]).rank]
+    ranks = [
+        run.Job(problem, by_name["ours_xla_triton"]).rank,
+        run.Job(problem, by_name["associative_scan"]).rank,
+        run.Job(problem, by_name["ours_xla_triton"], sets=3).rank,
+        run.Job(problem, by_name["lax_scan_1"]).rank,
+    ]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == len(ranks)
 
@@ -111,13 +129,16 @@ def _provider(change: Any) -> Provider:
     return Provider("changed", "jax", make, light=True)
 
 
-@pytest.mark.parametrize("change", [
-    lambda outputs: [outputs[0] * 1.0001, outputs[1]],
-    lambda outputs: [outputs[0], outputs[1].at[-1].add(0.01)],
-    lambda outputs: [outputs[0].at[0, 0].set(np.nan), outputs[1]],
-    lambda outputs: [outputs[1], outputs[0]],
-    lambda outputs: outputs[:1],
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda outputs: [outputs[0] * 1.0001, outputs[1]],
+        lambda outputs: [outputs[0], outputs[1].at[-1].add(0.01)],
+        lambda outputs: [outputs[0].at[0, 0].set(np.nan), outputs[1]],
+        lambda outputs: [outputs[1], outputs[0]],
+        lambda outputs: outputs[:1],
+    ],
+)
 def test_a_wrong_provider_is_refused_and_not_timed(change: Any) -> None:
     row = measure_row(GAE.problem(SMALL), _provider(change), QUICK)
     assert row["error"] is not None
@@ -181,8 +202,14 @@ def test_the_loop_gives_hand_computed_numbers() -> None:
     def column(*numbers: float) -> np.ndarray:
         return np.array(numbers)[:, None]
 
-    inputs = {"rewards": column(1, 2, 3, 4), "values": column(0.5, 1, 1.5, 2), "last_values": np.array([2.5]),
-              "terminated": column(0, 0, 0, 0), "truncated": column(0, 1, 0, 0), "final_values": column(0, 1.2, 0, 0)}
+    inputs = {
+        "rewards": column(1, 2, 3, 4),
+        "values": column(0.5, 1, 1.5, 2),
+        "last_values": np.array([2.5]),
+        "terminated": column(0, 0, 0, 0),
+        "truncated": column(0, 1, 0, 0),
+        "final_values": column(0, 1.2, 0, 0),
+    }
     advantages, returns = GAE.reference(problem, inputs)
     assert advantages[:2, 0] == pytest.approx([3.547814, 2.188])
     assert returns == pytest.approx(advantages + inputs["values"])
@@ -300,20 +327,42 @@ def test_shape_texts() -> None:
 
 
 def _row(T: int, N: int, provider: str, **fields: Any) -> Row:
-    row: dict[str, Any] = empty_row() | {"op": "gae", "layout": "time_major", "T": T, "N": N, "dtype": "float32",
-                                         "provider": provider, "outputs": "advantages,returns", "truncation": False,
-                                         "warm": "warm", "copy_us": 2.0} | fields
+    row: dict[str, Any] = (
+        empty_row()
+        | {
+            "op": "gae",
+            "layout": "time_major",
+            "T": T,
+            "N": N,
+            "dtype": "float32",
+            "provider": provider,
+            "outputs": "advantages,returns",
+            "truncation": False,
+            "warm": "warm",
+            "copy_us": 2.0,
+        }
+        | fields
+    )
     return Row(**row)
 
 
 @pytest.fixture
 def made_up() -> Results:
     limits = [(t["T"], t["N"], t["metric"], t["max"]) for t in check.load_targets()]
-    rows = [_row(T, N, "ours_xla_triton", **{"device_us": 4.0, "compile_s": 0.05, metric: limit * 0.5})
-            for T, N, metric, limit in limits]
+    rows = [
+        _row(T, N, "ours_xla_triton", **{"device_us": 4.0, "compile_s": 0.05, metric: limit * 0.5})
+        for T, N, metric, limit in limits
+    ]
     rows.append(_row(128, 4096, "associative_scan", device_us=12.0, marginal_us=20.0, compile_s=0.7))
-    header = {"device": "NVIDIA H200", "date": "2020-01-01T00:00:00+00:00", "commit": "abc", "quick": False,
-              "versions": {"jax": "1.2.3"}, "copy_gb_s": 4000.0, "empty_kernel_us": 0.5}
+    header = {
+        "device": "NVIDIA H200",
+        "date": "2020-01-01T00:00:00+00:00",
+        "commit": "abc",
+        "quick": False,
+        "versions": {"jax": "1.2.3"},
+        "copy_gb_s": 4000.0,
+        "empty_kernel_us": 0.5,
+    }
     return Results(header=header, rows=rows)
 
 

@@ -14,15 +14,21 @@ PNG = b"\x89PNG\r\n\x1a\n"
 LAST_LINE = re.compile(
     r"(?P<env>\S+) seed (?P<seed>\d+): (mean return (?P<mean>-?[\d.]+) over the last (?P<count>\d+) episodes"
     r"|no episode finished), (?P<rate>[\d,]+) steps/s \((?P<steps>[\d,]+) steps in [\d.]+ s, "
-    r"without [\d.]+ s of compilation\), gae by (?P<implementation>triton|xla) on (?P<backend>\w+)")
+    r"without [\d.]+ s of compilation\), gae by (?P<implementation>triton|xla) on (?P<backend>\w+)"
+)
 
 
 def run_ppo(out: Path, *flags: str) -> re.Match[str]:
     """What the last line of `examples/ppo.py` says."""
     for package in ("flax", "gymnax", "matplotlib", "optax", "tqdm"):
         pytest.importorskip(package)
-    result = subprocess.run([sys.executable, str(REPOSITORY / "examples" / "ppo.py"), "--out", str(out), *flags],
-                            capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(
+        [sys.executable, str(REPOSITORY / "examples" / "ppo.py"), "--out", str(out), *flags],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     line = result.stdout.splitlines()[-1]
     said = LAST_LINE.fullmatch(line)

@@ -42,8 +42,11 @@ def modules(folder: Path, name: str) -> set[str]:
 
 
 def in_checkout() -> set[str]:
-    own = {path for path in modules(REPOSITORY / "rl_triton_jax", "rl_triton_jax")
-           if not path.startswith("rl_triton_jax/kernels/")}  # where a checkout has a link of that name to the folder below
+    own = {
+        path
+        for path in modules(REPOSITORY / "rl_triton_jax", "rl_triton_jax")
+        if not path.startswith("rl_triton_jax/kernels/")
+    }  # where a checkout has a link of that name to the folder below
     return own | modules(REPOSITORY / "kernels", "rl_triton_jax/kernels")
 
 
@@ -68,7 +71,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), cwd=source)
-    wheel, = wheels.glob("*.whl")
+    (wheel,) = wheels.glob("*.whl")
     run(*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel), cwd=wheels)
     return target
 
@@ -83,7 +86,8 @@ def test_wheel_holds_every_module_and_no_other_package(installed: Path) -> None:
 @pytest.mark.slow
 def test_import_without_optional_packages(installed: Path, tmp_path: Path) -> None:
     package, kernels, implementation, advantages = run(
-        sys.executable, "-c", IMPORT_WITHOUT_OPTIONAL, str(installed), cwd=tmp_path).splitlines()
+        sys.executable, "-c", IMPORT_WITHOUT_OPTIONAL, str(installed), cwd=tmp_path
+    ).splitlines()
     assert Path(package).parent == installed / "rl_triton_jax"
     assert Path(kernels).parent == installed / "rl_triton_jax" / "kernels"
     assert implementation == "xla"

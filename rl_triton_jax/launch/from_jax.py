@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 
 from .. import versions
 from ..estimator import Estimator
@@ -24,6 +25,10 @@ from ..problem import View, broadcast_strides, canonical, flags, has_extra_row, 
 from . import jax_triton, xla_triton
 
 ROUTES = {"jax-triton": jax_triton.call, "xla-triton": xla_triton.call}
+
+# `jax.export.export(..., disabled_checks=EXPORT_CHECKS)` for programs that may run on a GPU: the custom calls of both routes.
+EXPORT_CHECKS = tuple(export.DisabledSafetyCheck.custom_call(name)
+                      for name in ("triton_kernel_call", "triton_kernel_call_ffi", xla_triton.TARGET))
 
 _route: contextvars.ContextVar[str | None] = contextvars.ContextVar("launch_route", default=None)
 

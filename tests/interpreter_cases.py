@@ -1,0 +1,117 @@
+"""The kernels under Triton's interpreter, case by case; `test_interpreter.py` runs this file in a process of its own.
+
+Each line printed is one case as JSON: its name and the largest error against the float64 oracle (NaN when an output was not
+written or not finite), relative to the largest value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+import numpy as np
+import oracle
+from kernel_cases import ESTIMATORS, columns, kernel_problem, rows
+from rl_triton_jax import problem as canonical_form
+from rl_triton_jax.kernels import plan as planning
+from rl_triton_jax.launch import interpret
+
+# A warp of four lanes keeps the smallest tile that the plan allows small, so that tiny shapes reach every path.
+DEVICE = planning.Device(warp=4)
+
+TIME_MAJOR = [
+    ("serial", (7, 3), columns(1, 1, 4, 4)),
+    ("serial, even", (8, 4), columns(1, 1, 4, 4)),
+    ("slabs", (37, 5), columns(1, 4, 3, 4)),
+    ("slabs, one tile", (11, 9), columns(1, 4, 3, 4)),
+    ("split serial", (32, 4), columns(1, 1, 4, 4, 1, 4)),
+    ("split slabs", (37, 5), columns(1, 4, 2, 4, 1, 4)),
+    ("split with idle programs", (17, 3), columns(1, 2, 2, 4, 1, 8)),
+    ("one number", (1, 1), None),
+    ("one step", (1, 6), None),
+    ("one column", (19, 1), None),
+]
+BATCH_MAJOR = [
+    ("rows", (5, 21), rows(1, 2, 8)),
+    ("rows, one tile", (3, 8), rows(1, 2, 8)),
+    ("rows, longer tile", (3, 5), rows(1, 2, 8)),
+    ("split rows", (3, 37), rows(1, 2, 8, 2)),
+    ("rows by the plan", (8, 16), None),
+    ("columns across rows", (5, 9), columns(1, 2, 4, 4)),
+]
+
+
+def gae_arguments(seed: int, shape: tuple[int, ...], axis: int, kind: str) -> dict[str, Any]:
+    source = {"longer values": "longer_values", "next values": "next_values"}.get(kind, "last_values")
+    flags = {"no flags": "none", "terminated": "terminated"}.get(kind, "both")
+    arguments = oracle.gae_problem(seed, shape, axis, source=source, flags=flags)
+    rng = np.random.default_rng(seed)
+    if kind == "per step":
+        decay = [n if i == axis else 1 for i, n in enumerate(shape)]
+        arguments["gamma"] = rng.uniform(0.9, 1, decay).astype(np.float32)
+        arguments["lambda_"] = rng.uniform(0.8, 1, shape).astype(np.float32)
+    if kind == "mask":
+        mask = rng.random(shape) < 0.7
+        arguments["mask"] = mask
+        for name in ("rewards", "values", "final_values"):
+            arguments[name] = np.where(mask, arguments[name], np.nan).astype(np.float32)
+    if kind == "byte flags":
+        for name in ("terminated", "truncated"):
+            arguments[name] = arguments[name].astype(np.uint8) * 3
+    return arguments
+
+
+KINDS = ["no flags", "terminated", "both", "longer values", "next values", "per step", "mask", "byte flags"]
+
+
+def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+    for axis, shapes in ((0, TIME_MAJOR), (1, BATCH_MAJOR)):
+        for where, shape, choice in shapes:
+            for number, kind in enumerate(KINDS):
+                if kind == "mask" and choice is not None and choice.parts > 1:
+                    continue  # the plan never splits a masked walk
+                yield f"gae {where}, {kind}", "gae", gae_arguments(number, shape, axis, kind), choice
+            for reverse in (False, True):
+                arguments = oracle.recurrence_problem(3, shape, axis, spread=1.5)
+                arguments["a"] = np.where(arguments["reset"], np.nan, arguments["a"])
+                yield (
+                    f"linear_recurrence {where}, reverse={reverse}",
+                    "linear_recurrence",
+                    {**arguments, "reverse": reverse},
+                    choice,
+                )
+    three = oracle.gae_problem(5, (6, 3, 4), 0)
+    for name in ("terminated", "truncated"):  # one flag for all agents: two levels of columns
+        three[name] = three[name][:, :, :1]
+    three["final_values"] = np.where(three["truncated"], 0.5, np.nan).astype(np.float32) * np.ones(
+        (6, 3, 4), np.float32
+    )
+    yield "gae flags shared by agents", "gae", three, columns(1, 2, 3, 4)
+    strided = oracle.gae_problem(6, (9, 4), 0)
+    strided["rewards"] = np.repeat(strided["rewards"], 3, 1)[:, ::3]
+    strided["values"] = np.asfortranarray(strided["values"])
+    yield "gae any strides", "gae", strided, columns(1, 2, 4, 4)
+
+
+def main() -> None:
+    for number, (label, name, arguments, choice) in enumerate(cases()):
+        problem, inputs, shape = kernel_problem(name, arguments, by_value=number % 2 == 1)
+        flags = canonical_form.flags(ESTIMATORS[name])
+        plan = planning.build(problem, choice, DEVICE, flags) if choice else planning.plan(problem, DEVICE, flags)
+        outputs = [np.full(shape, np.nan, np.float32) for _ in problem.results]
+        interpret.run(plan, problem, inputs, outputs)
+        expected = getattr(oracle, name)(**arguments)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        error = max(
+            float(np.max(np.abs(o - e)) / max(1.0, np.max(np.abs(e)))) for o, e in zip(outputs, expected, strict=True)
+        )
+        print(json.dumps({"case": label, "error": error}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Every kernel the plan can ship, compiled for every architecture without a GPU: no spills, wide loads where it matters."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("no triton", allow_module_level=True)
+
+import oracle
+from kernel_cases import ESTIMATORS, kernel_problem
+from rl_triton_jax import problem as canonical_form
+from rl_triton_jax import versions
+from rl_triton_jax.kernels import plan as planning
+from rl_triton_jax.launch.kernel import make_kernel, target_of
+
+DEVICES = {
+    "sm_80": planning.Device("cuda", 80, 108),
+    "sm_90": planning.Device("cuda", 90, 132),
+    "sm_100": planning.Device("cuda", 100, 148),
+    "gfx942": planning.Device("hip", "gfx942", 304, 64),
+}
+# (steps, columns, time axis): one of each row of the plan's table.
+SHAPES = [
+    (20, 256, 0),
+    (128, 512, 0),
+    (600, 512, 0),
+    (16, 16384, 0),
+    (96, 14336, 0),
+    (256, 14336, 0),
+    (4096, 64, 0),
+    (100000, 8, 0),
+    (128, 512, 1),
+    (16, 512, 1),
+    (2048, 512, 1),
+    (20000, 16, 1),
+]
+KINDS = ["terminated", "truncated", "mask", "bfloat16", "float64"]
+
+
+def memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array of that shape and its row-major strides that takes no memory: only its description is used."""
+    strides = [s * np.dtype(dtype).itemsize for s in canonical_form.row_major(shape)]
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, strides)
+
+
+def gae_problem(steps: int, columns: int, axis: int, kind: str) -> planning.Problem:
+    shape = (steps, columns) if axis == 0 else (columns, steps)
+    dtype = {"float64": np.float64, "bfloat16": np.float16}.get(kind, np.float32)
+    arguments: dict[str, Any] = {
+        "rewards": memory(shape, dtype),
+        "values": memory(shape, dtype),
+        "axis": axis,
+        "last_values": memory((columns,), dtype),
+        "terminated": memory(shape, bool),
+    }
+    if kind in ("truncated", "mask"):
+        arguments |= {"truncated": memory(shape, np.uint8), "final_values": memory(shape, dtype)}
+    if kind == "mask":
+        arguments["mask"] = memory(shape, bool)
+    problem, _, _ = kernel_problem("gae", arguments, dtype=str(np.dtype(dtype)))
+    return problem
+
+
+def recurrence_problem(steps: int, columns: int, axis: int) -> planning.Problem:
+    shape = (steps, columns) if axis == 0 else (columns, steps)
+    arguments = {
+        "a": memory(shape, np.float32),
+        "b": memory(shape, np.float32),
+        "reset": memory(shape, bool),
+        "axis": axis,
+        "initial": memory((columns,), np.float32),
+    }
+    return kernel_problem("linear_recurrence", arguments)[0]
+
+
+def compile_all(
+    problem: planning.Problem, device: planning.Device, bfloat16: bool = False, static: bool = True
+) -> list[Any]:
+    def dtypes(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple("bfloat16" if n == "float16" and bfloat16 else n for n in names)
+
+    plan = planning.plan(problem, device, canonical_form.flags(ESTIMATORS[problem.estimator]))
+    kernels = []
+    for launch in plan.launches:
+        kernel = make_kernel(
+            launch, dtypes(problem.input_dtypes), dtypes(problem.output_dtypes), problem.accumulate, static
+        )
+        kernels.append(versions.compile_kernel(kernel.source(), target_of(device), launch.num_warps, launch.num_stages))
+    return kernels
+
+
+def spilled(compiled: Any, device: planning.Device, folder: Path) -> int:
+    """Bytes of a thread's stack (spills live there)."""
+    if device.backend == "hip":
+        found = re.findall(r"\.(?:vgpr|sgpr)_spill_count:\s*(\d+)", compiled.asm["amdgcn"])
+        assert found
+        return sum(int(n) for n in found)
+    binary = folder / "kernel.cubin"
+    binary.write_bytes(compiled.asm["cubin"])
+    triton = versions.import_triton()
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    text = subprocess.run(
+        [str(tool), "--dump-resource-usage", str(binary)], capture_output=True, text=True, check=True
+    ).stdout
+    return int(re.findall(r"STACK:(\d+)", text)[0])
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "linear_recurrence"])
+def test_no_spills_at_shipped_settings(kind: str, tmp_path: Path) -> None:
+    device = DEVICES["sm_90"]
+    for shape in SHAPES:
+        problem = recurrence_problem(*shape) if kind == "linear_recurrence" else gae_problem(*shape, kind)
+        for compiled in compile_all(problem, device, kind == "bfloat16"):
+            assert spilled(compiled, device, tmp_path) == 0, (shape, kind)
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_100", "gfx942"])
+@pytest.mark.parametrize(
+    "shape", [(128, 512, 0), (4096, 64, 0), (96, 20000, 0), (128, 512, 1), (20000, 16, 1)], ids=str
+)
+def test_other_architectures(name: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
+    device = DEVICES[name]
+    for problem in (gae_problem(*shape, "truncated"), recurrence_problem(*shape)):
+        for compiled in compile_all(problem, device):
+            assert spilled(compiled, device, tmp_path) == 0
+
+
+def test_wide_accesses() -> None:
+    """The serial walk copies whole 16-byte vectors asynchronously; rows load and store them."""
+    (serial,) = compile_all(gae_problem(96, 14336, 0, "terminated"), DEVICES["sm_90"])
+    assert "cp.async.cg.shared.global" in serial.asm["ptx"]
+    assert len(re.findall(r"st\.global\.v4", serial.asm["ptx"])) == 16
+    (by_rows,) = compile_all(gae_problem(128, 512, 1, "terminated"), DEVICES["sm_90"])
+    assert re.search(r"ld\.global\.v4", by_rows.asm["ptx"])
+    assert re.search(r"st\.global\.v4", by_rows.asm["ptx"])
+
+
+def test_slabs_need_no_layout_conversion() -> None:
+    (slabs,) = compile_all(gae_problem(128, 512, 0, "terminated"), DEVICES["sm_90"])
+    assert "convert_layout" not in slabs.asm["ttgir"]
+
+
+def test_a_new_shape_of_the_same_layout_needs_no_new_kernel() -> None:
+    """With sizes passed at run time (torch), two shapes share the kernel: same entry, signature and constants."""
+
+    def kernels(steps: int, columns: int) -> list[Any]:
+        problem = gae_problem(steps, columns, 0, "terminated")
+        plan = planning.plan(problem, DEVICES["sm_90"], canonical_form.flags(ESTIMATORS["gae"]))
+        return [
+            make_kernel(launch, problem.input_dtypes, problem.output_dtypes, problem.accumulate, False)
+            for launch in plan.launches
+        ]
+
+    for one, other in zip(kernels(128, 4096), kernels(256, 2048), strict=True):
+        assert one.entry is other.entry
+        assert one.signature == other.signature
+        assert one.constants == other.constants
+        assert one.aligned == other.aligned
+
+
+def test_oracle_covers_the_estimators() -> None:
+    assert all(hasattr(oracle, name) for name in ESTIMATORS)
