@@ -84,11 +84,20 @@ def _chain(problem: Problem, provider: Provider, length: int) -> Callable[[Input
 
 def _describe(problem: Problem, provider: Provider, rotated: bool) -> Row:
     row = empty_row()
-    row.update({
-        "op": problem.op.name, "layout": problem.shape.layout, "T": problem.shape.T, "N": problem.shape.N,
-        "dtype": problem.dtype, "provider": provider.name, "route": provider.route,
-        "outputs": ",".join(problem.outputs), "truncation": problem.truncation,
-        "warm": "rotated" if rotated else "warm"})
+    row.update(
+        {
+            "op": problem.op.name,
+            "layout": problem.shape.layout,
+            "T": problem.shape.T,
+            "N": problem.shape.N,
+            "dtype": problem.dtype,
+            "provider": provider.name,
+            "route": provider.route,
+            "outputs": ",".join(problem.outputs),
+            "truncation": problem.truncation,
+            "warm": "rotated" if rotated else "warm",
+        }
+    )
     return row
 
 
@@ -122,8 +131,14 @@ def _fill(row: Row, case: Case, provider: Provider, settings: Settings, sets: in
     row["bytes"] = problem.op.count_bytes(problem, case.inputs)
     one = rotating(call, [arrays, *(framework.put(host) for _ in range(sets - 1))])
     timed = device_time(one, framework.block, effort)
-    row.update({"device_us": timed.us, "device_spread": timed.spread, "device_method": timed.method,
-                "launches": timed.launches})
+    row.update(
+        {
+            "device_us": timed.us,
+            "device_spread": timed.spread,
+            "device_method": timed.method,
+            "launches": timed.launches,
+        }
+    )
     if timed.method == "wall":
         row["note"] = f"device_us is the wall time of a blocking call: {why_no_cupti() or 'CUPTI saw no kernel'}"
     row["copy_us"] = settings.floors.copy_us(row["bytes"], sets)
@@ -140,5 +155,6 @@ def _fill(row: Row, case: Case, provider: Provider, settings: Settings, sets: in
     if why_no_chain(problem, provider, long, timed.us) is None:
         chained = [framework.compile(names, _chain(problem, provider, n), arrays)[0] for n in (short, long)]
         row["marginal_us"], row["marginal_spread_us"] = marginal_time(
-            lambda: chained[0](*arrays), lambda: chained[1](*arrays), long - short, framework.block, effort.chain_reps)
+            lambda: chained[0](*arrays), lambda: chained[1](*arrays), long - short, framework.block, effort.chain_reps
+        )
         row["chains"] = [short, long]

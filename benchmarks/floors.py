@@ -48,8 +48,13 @@ class Floors:
         import torch
 
         words = max(bytes_moved // 8, 1)
-        pairs = [(torch.randint(1 << 30, (words,), dtype=torch.int32, device="cuda"),
-                  torch.empty(words, dtype=torch.int32, device="cuda")) for _ in range(sets)]
+        pairs = [
+            (
+                torch.randint(1 << 30, (words,), dtype=torch.int32, device="cuda"),
+                torch.empty(words, dtype=torch.int32, device="cuda"),
+            )
+            for _ in range(sets)
+        ]
         ways = (lambda src, dst: dst.copy_(src), lambda src, dst: torch.add(src, 1, out=dst))
         calls = [rotating(way, pairs) for way in ways]
         return min(device_time(call, lambda _: torch.cuda.synchronize(), self._effort).us for call in calls)

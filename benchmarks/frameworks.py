@@ -20,8 +20,9 @@ class Framework(Protocol):
         """On the device, in memory of their own: a second call gives other buffers."""
         ...
 
-    def compile(self, names: Sequence[str], function: Function,
-                arrays: Sequence[Any]) -> tuple[Callable[..., Any], float]:
+    def compile(
+        self, names: Sequence[str], function: Function, arrays: Sequence[Any]
+    ) -> tuple[Callable[..., Any], float]:
         """A callable of the arrays, and the seconds until it could be called."""
         ...
 
@@ -40,8 +41,9 @@ class JaxFramework:
 
         return [jnp.array(x, copy=True) for x in arrays]
 
-    def compile(self, names: Sequence[str], function: Function,
-                arrays: Sequence[Any]) -> tuple[Callable[..., Any], float]:
+    def compile(
+        self, names: Sequence[str], function: Function, arrays: Sequence[Any]
+    ) -> tuple[Callable[..., Any], float]:
         import jax
 
         start = time.perf_counter()
@@ -72,8 +74,9 @@ class TorchFramework:
 
         return [one(x) for x in arrays]
 
-    def compile(self, names: Sequence[str], function: Function,
-                arrays: Sequence[Any]) -> tuple[Callable[..., Any], float]:
+    def compile(
+        self, names: Sequence[str], function: Function, arrays: Sequence[Any]
+    ) -> tuple[Callable[..., Any], float]:
         def call(*xs: Any) -> Any:
             return function(dict(zip(names, xs, strict=True)))
 

@@ -98,8 +98,11 @@ def kernel_times(call: Call, block: Callable[[Any], None], calls: int) -> list[f
         block(result)
         torch.cuda.synchronize()
     # An annotation spans kernels that are there themselves.
-    events = [e for e in profiler.events() or [] if str(e.device_type).endswith("CUDA")
-              and not getattr(e, "is_user_annotation", False)]
+    events = [
+        e
+        for e in profiler.events() or []
+        if str(e.device_type).endswith("CUDA") and not getattr(e, "is_user_annotation", False)
+    ]
     events.sort(key=lambda e: e.time_range.start)
     return [e.time_range.elapsed_us() for e in events]
 
@@ -109,7 +112,7 @@ def by_call(kernels: Sequence[float], calls: int) -> DeviceTime:
     each, rest = divmod(len(kernels), calls)
     if rest or not each:  # some calls launched more than others: only the mean means something
         return DeviceTime(sum(kernels) / calls, 0.0, len(kernels) / calls, "cupti, mean")
-    times = [sum(kernels[k:k + each]) for k in range(0, len(kernels), each)]
+    times = [sum(kernels[k : k + each]) for k in range(0, len(kernels), each)]
     return _summary(times, float(each), "cupti")
 
 

@@ -90,8 +90,14 @@ class Op(abc.ABC):
     backward: bool = True
 
     def problem(self, shape: Shape, dtype: str = "float32", variant: Variant = "plain", seed: int = 0) -> Problem:
-        return Problem(self, shape, dtype, self.outputs[:1] if variant == "first_output" else self.outputs,
-                       variant == "truncation", seed=seed)
+        return Problem(
+            self,
+            shape,
+            dtype,
+            self.outputs[:1] if variant == "first_output" else self.outputs,
+            variant == "truncation",
+            seed=seed,
+        )
 
     @abc.abstractmethod
     def make_inputs(self, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -30,8 +30,10 @@ def group_of(row: Row) -> Group:
 
 def title(group: Group) -> str:
     op, layout, dtype, outputs, truncation, warm = group
-    return f"{op}, {layout.replace('_', '-')}, {dtype}, {outputs.replace(',', ' and ')}" \
-           f"{', with truncations' if truncation else ''}, {'buffers reused' if warm == 'warm' else 'buffers rotated'}"
+    return (
+        f"{op}, {layout.replace('_', '-')}, {dtype}, {outputs.replace(',', ' and ')}"
+        f"{', with truncations' if truncation else ''}, {'buffers reused' if warm == 'warm' else 'buffers rotated'}"
+    )
 
 
 def shape_of(row: Row) -> Shape:
@@ -51,8 +53,10 @@ def grouped(rows: Iterable[Row]) -> dict[Group, dict[Shape, dict[str, Row]]]:
     groups: dict[Group, dict[Shape, dict[str, Row]]] = {}
     for row in rows:
         groups.setdefault(group_of(row), {}).setdefault(shape_of(row), {})[row["provider"]] = row
-    return {group: dict(sorted(shapes.items(), key=lambda item: (item[0].T * item[0].N, item[0].T)))
-            for group, shapes in sorted(groups.items())}
+    return {
+        group: dict(sorted(shapes.items(), key=lambda item: (item[0].T * item[0].N, item[0].T)))
+        for group, shapes in sorted(groups.items())
+    }
 
 
 def value_of(row: Row | None, name: str) -> float | None:
@@ -72,10 +76,18 @@ def show(value: float | None, digits: int = 3) -> str:
 
 # ---- the terminal
 
-COLUMNS = (("device_us", "device us"), ("device_spread", "spread"), ("graph_us", "graph us"),
-           ("marginal_us", "marginal us"), ("call_us", "call us"), ("enqueue_us", "enqueue us"),
-           ("compile_s", "compile s"), ("launches", "launches"), ("fraction_of_copy", "of copy"),
-           ("max_rel_err", "error"))
+COLUMNS = (
+    ("device_us", "device us"),
+    ("device_spread", "spread"),
+    ("graph_us", "graph us"),
+    ("marginal_us", "marginal us"),
+    ("call_us", "call us"),
+    ("enqueue_us", "enqueue us"),
+    ("compile_s", "compile s"),
+    ("launches", "launches"),
+    ("fraction_of_copy", "of copy"),
+    ("max_rel_err", "error"),
+)
 
 
 def text_tables(rows: Iterable[Row]) -> str:
@@ -102,8 +114,9 @@ def _markdown(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _names(by_shape: dict[Shape, dict[str, Row]], metric: str) -> list[str]:
-    found = {name for providers in by_shape.values() for name, row in providers.items()
-             if value_of(row, metric) is not None}
+    found = {
+        name for providers in by_shape.values() for name, row in providers.items() if value_of(row, metric) is not None
+    }
     return sorted(found, key=provider_order)
 
 
@@ -120,14 +133,21 @@ def _device_table(by_shape: dict[Shape, dict[str, Row]]) -> list[str]:
     def copy(providers: dict[str, Row]) -> float | None:
         return next((x for x in (value_of(row, "copy_us") for row in providers.values()) if x is not None), None)
 
-    return _markdown([outer, "a copy of the bytes", *map(heading, names)],
-                     ([shape.name, show(copy(providers)), *(cell(providers, name) for name in names)]
-                      for shape, providers in by_shape.items()))
+    return _markdown(
+        [outer, "a copy of the bytes", *map(heading, names)],
+        (
+            [shape.name, show(copy(providers)), *(cell(providers, name) for name in names)]
+            for shape, providers in by_shape.items()
+        ),
+    )
 
 
 def _marginal_table(by_shape: dict[Shape, dict[str, Row]]) -> list[str]:
-    small = {shape: providers for shape, providers in by_shape.items()
-             if shape.T * shape.N <= SMALL and _names({shape: providers}, "marginal_us")}
+    small = {
+        shape: providers
+        for shape, providers in by_shape.items()
+        if shape.T * shape.N <= SMALL and _names({shape: providers}, "marginal_us")
+    }
     if not small:
         return []
     names = _names(small, "marginal_us")
@@ -137,16 +157,24 @@ def _marginal_table(by_shape: dict[Shape, dict[str, Row]]) -> list[str]:
         return "-" if marginal is None else f"{show(marginal)} ({show(value_of(row, 'compile_s'), 2)} s)"
 
     outer = "TxN" if next(iter(small)).layout == "time_major" else "NxT"
-    return ["", "One more call inside a jit, µs (and the time to compile one call):", "",
-            *_markdown([outer, *map(heading, names)],
-                       ([shape.name, *(cell(providers.get(name)) for name in names)]
-                        for shape, providers in small.items()))]
+    return [
+        "",
+        "One more call inside a jit, µs (and the time to compile one call):",
+        "",
+        *_markdown(
+            [outer, *map(heading, names)],
+            ([shape.name, *(cell(providers.get(name)) for name in names)] for shape, providers in small.items()),
+        ),
+    ]
 
 
 def _run_line(results: Results) -> str:
     header = results["header"]
-    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items()
-                         if version and name in ("jax", "jax-triton", "triton", "torch", "driver"))
+    versions = ", ".join(
+        f"{name} {version}"
+        for name, version in header["versions"].items()
+        if version and name in ("jax", "jax-triton", "triton", "torch", "driver")
+    )
     empty = header.get("empty_kernel_us")
     floors = f"a large copy moved {header['copy_gb_s'] / 1e3:.2f} TB/s"
     floors += f", an empty kernel took {show(empty)} µs" if empty else ""

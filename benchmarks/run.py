@@ -48,14 +48,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--suite", choices=("jax", "torch", "all"), default="all", help="whose providers to measure")
     parser.add_argument("--ops", type=_comma_list, default=["gae"], help=f"comma list of {', '.join(all_ops())}")
-    parser.add_argument("--shapes", type=shapes.parse, default=shapes.TARGETS,
-                        help=f"comma list of {', '.join(shapes.SETS)}, TxN (time-major), b:NxT (batch-major)")
+    parser.add_argument(
+        "--shapes",
+        type=shapes.parse,
+        default=shapes.TARGETS,
+        help=f"comma list of {', '.join(shapes.SETS)}, TxN (time-major), b:NxT (batch-major)",
+    )
     parser.add_argument("--dtypes", type=_comma_list, default=["float32"])
     parser.add_argument("--variants", type=_comma_list, default=["plain"], help=f"comma list of {', '.join(VARIANTS)}")
     parser.add_argument("--providers", type=_comma_list, help=f"comma list of {', '.join(all_providers())}")
     parser.add_argument("--cache", type=_comma_list, default=["warm", "rotated"], help="comma list of warm, rotated")
-    parser.add_argument("--chains", type=lambda text: tuple(int(n) for n in text.split(",")),
-                        help="calls in the two jits behind marginal_us (4,64)")
+    parser.add_argument(
+        "--chains",
+        type=lambda text: tuple(int(n) for n in text.split(",")),
+        help="calls in the two jits behind marginal_us (4,64)",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="few repetitions: to see that everything runs")
     parser.add_argument("--max-seconds", type=float, default=270, help="rows not begun by then are dropped, and listed")
@@ -66,8 +73,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(chains) != 2 or not 0 < chains[0] < chains[1]:
         parser.error("--chains expects two increasing numbers")
     args.chains = chains
-    for given, known, option in ((args.ops, all_ops(), "ops"), (args.providers or [], all_providers(), "providers"),
-                                 (args.variants, VARIANTS, "variants"), (args.cache, ("warm", "rotated"), "cache")):
+    for given, known, option in (
+        (args.ops, all_ops(), "ops"),
+        (args.providers or [], all_providers(), "providers"),
+        (args.variants, VARIANTS, "variants"),
+        (args.cache, ("warm", "rotated"), "cache"),
+    ):
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"--{option}: unknown {', '.join(unknown)}; expected some of {', '.join(known)}")
@@ -76,8 +87,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def choose_providers(args: argparse.Namespace) -> tuple[list[Provider], dict[str, str]]:
     """The providers to measure, and why the others that were meant cannot run here."""
-    wanted = [p for p in all_providers().values()
-              if (p.name in args.providers if args.providers else p.default) and args.suite in ("all", p.framework)]
+    wanted = [
+        p
+        for p in all_providers().values()
+        if (p.name in args.providers if args.providers else p.default) and args.suite in ("all", p.framework)
+    ]
     unavailable: dict[str, str] = {}
     for provider in wanted:
         missing = importlib.util.find_spec(provider.framework) is None
@@ -102,8 +116,13 @@ def plan(args: argparse.Namespace, providers: Sequence[Provider]) -> tuple[list[
     jobs: list[Job] = []
     dropped: list[str] = []
     for op in (all_ops()[name] for name in args.ops):
-        problems = [op.problem(shape, dtype, variant, args.seed) for variant in args.variants if variant in op.variants
-                    for dtype in args.dtypes for shape in args.shapes]
+        problems = [
+            op.problem(shape, dtype, variant, args.seed)
+            for variant in args.variants
+            if variant in op.variants
+            for dtype in args.dtypes
+            for shape in args.shapes
+        ]
         for problem in problems:
             if _too_large(problem):
                 dropped.append(f"{problem.label}: not enough memory")
@@ -139,9 +158,16 @@ def _line(row: Row) -> str:
         value = row.get(name)
         return f"{name.removesuffix('_us').removesuffix('_s')} {value:g} {unit}".rstrip() if value is not None else ""
 
-    figures = [show("device_us", "us"), show("graph_us", "us"), show("marginal_us", "us"), show("call_us", "us"),
-               show("compile_s", "s"), show("launches", ""), show("fraction_of_copy", ""),
-               show("max_rel_err", "")]
+    figures = [
+        show("device_us", "us"),
+        show("graph_us", "us"),
+        show("marginal_us", "us"),
+        show("call_us", "us"),
+        show("compile_s", "s"),
+        show("launches", ""),
+        show("fraction_of_copy", ""),
+        show("max_rel_err", ""),
+    ]
     return row["error"] or "  ".join(x for x in figures if x)
 
 
@@ -167,8 +193,12 @@ def main(argv: Sequence[str] | None = None, log: Callable[[str], None] = print) 
     header |= {
         "copy_gb_s": float(f"{settings.floors.bandwidth(BANDWIDTH_BYTES if why_no_cupti() is None else 1 << 24):.4g}"),
         "empty_kernel_us": settings.floors.empty_kernel_us(),
-        "l2_bytes": l2_bytes(), "quick": args.quick,
-        "seed": args.seed, "unavailable": unavailable, "dropped": dropped}
+        "l2_bytes": l2_bytes(),
+        "quick": args.quick,
+        "seed": args.seed,
+        "unavailable": unavailable,
+        "dropped": dropped,
+    }
     results = Results(header=header, rows=[])
     save(path, results)
     for name, why in unavailable.items():

@@ -165,7 +165,8 @@ class Vector:
             action = jnp.clip(action.reshape(self.num_envs, *self.space.shape), self.space.low, self.space.high)
         keys = jax.random.split(key, self.num_envs)
         obs, state, reward, terminated, truncated, info = jax.vmap(self.env.step, (0, 0, 0, None))(
-            keys, state, action, self.params)
+            keys, state, action, self.params
+        )
         next_obs = self._flat(info["final_observation"])
         return self._flat(obs), state, Outcome(reward.astype(jnp.float32), terminated, truncated, next_obs)
 
@@ -222,7 +223,8 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
     steps_per_update = config.epochs * config.minibatches
     optimizer = optax.chain(
         optax.clip_by_global_norm(config.max_grad_norm),
-        optax.adam(optax.linear_schedule(config.learning_rate, 0.0, config.num_updates * steps_per_update), eps=1e-5))
+        optax.adam(optax.linear_schedule(config.learning_rate, 0.0, config.num_updates * steps_per_update), eps=1e-5),
+    )
 
     def policy_at(params: Params, obs: jax.Array) -> Policy:
         return cast(Policy, actor.apply(params["actor"], obs))
@@ -250,8 +252,14 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
         # The critic is not needed to act: it runs once on the whole rollout, and not inside the loop over steps.
         outcome = rows.outcome
         advantage, target = rl_triton_jax.gae(
-            outcome.reward, value_of(params, rows.obs), outcome.terminated, outcome.truncated,
-            next_values=value_of(params, outcome.next_obs), gamma=config.gamma, lambda_=config.gae_lambda)
+            outcome.reward,
+            value_of(params, rows.obs),
+            outcome.terminated,
+            outcome.truncated,
+            next_values=value_of(params, outcome.next_obs),
+            gamma=config.gamma,
+            lambda_=config.gae_lambda,
+        )
         return Batch(rows.obs, rows.action, rows.log_prob, advantage, target)
 
     def loss(params: Params, batch: Batch) -> jax.Array:
@@ -260,8 +268,11 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
         advantage = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
         gain = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - config.clip, 1 + config.clip) * advantage)
         error = value_of(params, batch.obs) - batch.target
-        return (-gain.mean() + config.value_weight * 0.5 * jnp.square(error).mean()
-                - config.entropy_weight * policy.entropy().mean())
+        return (
+            -gain.mean()
+            + config.value_weight * 0.5 * jnp.square(error).mean()
+            - config.entropy_weight * policy.entropy().mean()
+        )
 
     def learn(agent: Agent, batch: Batch) -> tuple[Agent, None]:
         grads = jax.grad(loss)(agent.params, batch)
@@ -280,8 +291,11 @@ def make_train(config: Config, report: Callable[[Any, Any], None]) -> Callable[[
         keys = jax.random.split(key_epochs, config.epochs)
         agent, _ = jax.lax.scan(lambda agent, key: epoch(agent, key, batch), agent, keys)
 
-        jax.lax.cond(index % max(1, config.num_updates // 100) == 0,
-                     lambda: jax.debug.callback(report, index, finished), lambda: None)
+        jax.lax.cond(
+            index % max(1, config.num_updates // 100) == 0,
+            lambda: jax.debug.callback(report, index, finished),
+            lambda: None,
+        )
         return (agent, running), finished
 
     def train(key: jax.Array) -> tuple[Agent, Episodes]:
@@ -313,21 +327,32 @@ def draw_learning_curve(episodes: Episodes, config: Config) -> None:
     steps = (np.arange(config.num_updates) + 1)[some] * config.num_envs * config.num_steps
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot(steps, (np.asarray(episodes.return_sum) / np.maximum(episodes.count, 1))[some],
-              marker="." if some.sum() < 30 else "")  # a single point has no line
-    axes.set(title=f"PPO on {config.env}, seed {config.seed}", xlabel="environment steps",
-             ylabel="mean return of the episodes\nfinished in an update")
+    axes.plot(
+        steps,
+        (np.asarray(episodes.return_sum) / np.maximum(episodes.count, 1))[some],
+        marker="." if some.sum() < 30 else "",
+    )  # a single point has no line
+    axes.set(
+        title=f"PPO on {config.env}, seed {config.seed}",
+        xlabel="environment steps",
+        ylabel="mean return of the episodes\nfinished in an update",
+    )
     axes.grid(alpha=0.3)
     Path(config.out).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(config.out, dpi=120)
 
 
 def parse_args() -> Config:
-    parser = argparse.ArgumentParser(description="PPO on a gymnax environment.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="PPO on a gymnax environment.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     for field in dataclasses.fields(Config):
-        parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default,
-                            help=field.metadata["help"])
+        parser.add_argument(
+            "--" + field.name.replace("_", "-"),
+            type=type(field.default),
+            default=field.default,
+            help=field.metadata["help"],
+        )
     parser.add_argument("--smoke", action="store_true", help="a few updates only, to see that everything runs")
     args = vars(parser.parse_args())
     if args.pop("smoke"):
@@ -367,9 +392,11 @@ def main() -> None:
     count, mean_return = last_episodes(episodes)
     reached = f"mean return {mean_return:.1f} over the last {count} episodes" if count else "no episode finished"
     print(f"learning curve: {config.out}")
-    print(f"{config.env} seed {config.seed}: {reached}, {total_steps / seconds:,.0f} steps/s ({total_steps:,} steps in "
-          f"{seconds:.1f} s, without {compile_seconds:.1f} s of compilation), "
-          f"gae by {rl_triton_jax.default_implementation()} on {jax.default_backend()}")
+    print(
+        f"{config.env} seed {config.seed}: {reached}, {total_steps / seconds:,.0f} steps/s ({total_steps:,} steps in "
+        f"{seconds:.1f} s, without {compile_seconds:.1f} s of compilation), "
+        f"gae by {rl_triton_jax.default_implementation()} on {jax.default_backend()}"
+    )
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ from .operands import (
 
 
 @triton.jit
-def advance(x, m, near, STEP: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr, HAS: tl.constexpr,
-            MASKED: tl.constexpr):
+def advance(
+    x, m, near, STEP: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr, HAS: tl.constexpr, MASKED: tl.constexpr
+):
     """Coefficients of one step, and what is near the next one. A masked step changes nothing."""
     a, b, reset = STEP(x, near, HAS)
     after = pick(x, OPS, NEAR)
@@ -41,10 +42,31 @@ def advance(x, m, near, STEP: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexp
 
 
 @triton.jit
-def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr,
-            EDGES: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, OUTS: tl.constexpr, HAS: tl.constexpr, LEVELS: tl.constexpr,
-            BACKWARD: tl.constexpr, ACC: tl.constexpr, MODE: tl.constexpr, PARTS: tl.constexpr, FOLD: tl.constexpr, C: tl.constexpr,
-            L: tl.constexpr, BN: tl.constexpr, FULL: tl.constexpr, STAGES: tl.constexpr):
+def columns(
+    ins,
+    outs,
+    ints,
+    STEP: tl.constexpr,
+    FINISH: tl.constexpr,
+    OPS: tl.constexpr,
+    NEAR: tl.constexpr,
+    EDGES: tl.constexpr,
+    INIT: tl.constexpr,
+    MASK: tl.constexpr,
+    OUTS: tl.constexpr,
+    HAS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    ACC: tl.constexpr,
+    MODE: tl.constexpr,
+    PARTS: tl.constexpr,
+    FOLD: tl.constexpr,
+    C: tl.constexpr,
+    L: tl.constexpr,
+    BN: tl.constexpr,
+    FULL: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     T = ints[0]
     N = ints[1]
     X: tl.constexpr = len(HAS)
@@ -74,8 +96,19 @@ def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.c
         if MODE == 2:
             y = fold_totals(ins, i_p, i_n, m_n, N, y, 0, PARTS, FOLD)
         # A masked walk is never split: `near` could lie any number of ranges away.
-        near = beside(ins, ints, fixed, o_ops, (T - first) if BACKWARD else (first - 1),
-                      m_n & (i_n * 0 + first > 0) & (i_n * 0 + first <= T), edge, OPS, NEAR, LEVELS, ACC)
+        near = beside(
+            ins,
+            ints,
+            fixed,
+            o_ops,
+            (T - first) if BACKWARD else (first - 1),
+            m_n & (i_n * 0 + first > 0) & (i_n * 0 + first <= T),
+            edge,
+            OPS,
+            NEAR,
+            LEVELS,
+            ACC,
+        )
     total_a = zero + 1.0
     total_b = zero
 
@@ -111,8 +144,19 @@ def columns(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.c
                 after = after + (tl.sum(tl.where(i_c == C - 1, found, 0.0), 0)[None, :],)
             near = after
         else:
-            b_near = beside(ins, ints, fixed, o_ops, (T - o_s) if BACKWARD else (o_s - 1),
-                            m_cn & (o_s > 0) & (o_s <= last), edge, OPS, NEAR, LEVELS, ACC)
+            b_near = beside(
+                ins,
+                ints,
+                fixed,
+                o_ops,
+                (T - o_s) if BACKWARD else (o_s - 1),
+                m_cn & (o_s > 0) & (o_s <= last),
+                edge,
+                OPS,
+                NEAR,
+                LEVELS,
+                ACC,
+            )
         full = ()
         for i in tl.static_range(L):
             t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)

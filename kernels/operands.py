@@ -68,7 +68,9 @@ def load(ins, o, live, D: tl.constexpr, K: tl.constexpr, ACC: tl.constexpr, FULL
 
 
 @triton.jit
-def load_fixed(ins, ints, n, live, D: tl.constexpr, K: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr, FULL: tl.constexpr):
+def load_fixed(
+    ins, ints, n, live, D: tl.constexpr, K: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr, FULL: tl.constexpr
+):
     """An operand that does not vary along time, or the neutral value of one that was not given."""
     if D[K][1] == 0:
         if D[K][2]:
@@ -78,13 +80,15 @@ def load_fixed(ins, ints, n, live, D: tl.constexpr, K: tl.constexpr, LEVELS: tl.
     elif D[K][1] == 3:
         return convert(tl.load(ins[D[K][0]]), D, K, ACC)
     elif D[K][1] == 4:
-        return tl.full([], 0, ACC) + ins[D[K][0]].to(ACC)
+        return tl.full([], 0, ACC) + ins[D[K][0]]  # passed as ACC
     else:
         return load(ins, column_offsets(ints, n, D, K, LEVELS), live, D, K, ACC, FULL)
 
 
 @triton.jit
-def all_fixed(ins, ints, n, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr, FULL: tl.constexpr):
+def all_fixed(
+    ins, ints, n, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr, FULL: tl.constexpr
+):
     """Every operand that does not vary along time, loaded once; a placeholder for each that does."""
     fixed = ()
     for k in tl.static_range(X):
@@ -108,8 +112,19 @@ def all_offsets(ints, n, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexp
 
 
 @triton.jit
-def load_steps(ins, ints, fixed, offsets, t, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr,
-               FULL: tl.constexpr):
+def load_steps(
+    ins,
+    ints,
+    fixed,
+    offsets,
+    t,
+    live,
+    OPS: tl.constexpr,
+    X: tl.constexpr,
+    LEVELS: tl.constexpr,
+    ACC: tl.constexpr,
+    FULL: tl.constexpr,
+):
     """All operands at times `t`, but for those read only where a flag is set: see `load_where`."""
     x = ()
     for k in tl.static_range(X):
@@ -121,7 +136,9 @@ def load_steps(ins, ints, fixed, offsets, t, live, OPS: tl.constexpr, X: tl.cons
 
 
 @triton.jit
-def load_where(ins, ints, x, offsets, t, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr):
+def load_where(
+    ins, ints, x, offsets, t, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr
+):
     """Completes `load_steps`: operands read only where a flag is set (the rest of their memory costs nothing)."""
     y = ()
     for k in tl.static_range(X):
@@ -134,8 +151,19 @@ def load_where(ins, ints, x, offsets, t, live, OPS: tl.constexpr, X: tl.constexp
 
 
 @triton.jit
-def beside(ins, ints, fixed, offsets, t, inner, edge, OPS: tl.constexpr, NEAR: tl.constexpr, LEVELS: tl.constexpr,
-           ACC: tl.constexpr):
+def beside(
+    ins,
+    ints,
+    fixed,
+    offsets,
+    t,
+    inner,
+    edge,
+    OPS: tl.constexpr,
+    NEAR: tl.constexpr,
+    LEVELS: tl.constexpr,
+    ACC: tl.constexpr,
+):
     """The near operands at times `t` where `inner`; their edge values (V(s_T), say) elsewhere."""
     near = ()
     for j in tl.static_range(len(NEAR)):

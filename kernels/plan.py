@@ -120,9 +120,9 @@ def time_is_contiguous(problem: Problem) -> bool:
     return result.time == 1 and problem.steps > 1 and (problem.columns == 1 or result.levels[0] != 1)
 
 
-def _parts(programs: int, tiles: int, wanted: int) -> int:
+def _parts(programs: int, tiles: int, wanted: int, narrow: int) -> int:
     """Over how many programs to split time: enough to make `wanted` programs, a tile for each at least."""
-    return max(1, min(512, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
+    return max(1, min(512 // narrow, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
 
 
 def choose(problem: Problem, device: Device) -> Choice:
@@ -139,20 +139,20 @@ def choose(problem: Problem, device: Device) -> Choice:
 
 def _choose_rows(problem: Problem, device: Device, narrow: int) -> Choice:
     T, N, sms = problem.steps, problem.columns, device.multiprocessors
-    if problem.mask is None and T > 4096 and N < 4 * sms:
+    if problem.mask is None and T > 4096 and 4 * sms > N:
         BT = 512 // narrow
-        parts = _parts(N, -(-T // BT), 8 * sms)
+        parts = _parts(N, -(-T // BT), 8 * sms, narrow)
         if parts > 1:
-            return _rows(2, 1, BT, parts=parts)
+            return _rows(4, 1, BT, parts=parts)
     # Four elements a thread: vector loads, and a scan that is mostly shuffles.
-    BT = min(_power_of_two(T), (4096 if N < 2 * sms else 1024) // narrow)
+    BT = min(_power_of_two(T), (4096 if 2 * sms > N else 1024) // narrow)
     R = max(1, 256 // narrow // BT)
     return _rows(max(1, min(8, R * BT // 128)), R, BT)
 
 
 def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
     T, N, sms = problem.steps, problem.columns, device.multiprocessors
-    if N >= 96 * sms:  # enough columns to fill the machine with one walk for each
+    if 96 * sms <= N:  # enough columns to fill the machine with one walk for each
         if T <= 32:
             return _columns(1, 1, min(T, 16 // narrow), 32)
         if T <= 192:
@@ -163,7 +163,7 @@ def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
     programs = -(-N // 16)
     if problem.mask is None and T > 1024 and programs < sms:
         C, L = (8, 8) if T <= 65536 else (16, 8)
-        parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms)
+        parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms, narrow)
         if parts > 1:
             return _columns(4, C, L // narrow, 16, parts=parts)
     if T <= 256:
@@ -185,12 +185,21 @@ class _Strides:
         return self.table.index(stride) + 2
 
 
-def _describe(array: Array | None, slots: dict[int, int], strides: _Strides, last: int, flag: bool = False) -> tuple[int, ...]:
+def _describe(
+    array: Array | None, slots: dict[int, int], strides: _Strides, last: int, flag: bool = False
+) -> tuple[int, ...]:
     """An operand's descriptor (see `kernels/__init__`). Flat: Triton 3.6 cannot index a nested constexpr tuple."""
     if array is None:
         return (-1, ABSENT, int(flag), 0, 0, -1)
-    return (slots[array.buffer], array.kind, int(array.flag), strides.code(array.time), strides.code(array.offset), last,
-            *(strides.code(s) for s in array.levels))
+    return (
+        slots[array.buffer],
+        array.kind,
+        int(array.flag),
+        strides.code(array.time),
+        strides.code(array.offset),
+        last,
+        *(strides.code(s) for s in array.levels),
+    )
 
 
 def _used(arrays: Iterable[Array | None]) -> dict[int, int]:
@@ -208,28 +217,48 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     ins = _used([*problem.operands, *edges, problem.initial, problem.mask])
     outs = _used([array for array, _ in problem.results])
     strides = _Strides()
-    table = [_describe(a, ins, strides, -1 if a is None else a.only_where, f)
-             for a, f in zip(problem.operands, flags, strict=True)]
+    table = [
+        _describe(a, ins, strides, -1 if a is None else a.only_where, f)
+        for a, f in zip(problem.operands, flags, strict=True)
+    ]
     first_edge = len(table)
     table += [_describe(a, ins, strides, -1) for a in (*edges, problem.initial)]
     table.append(_describe(problem.mask, ins, strides, -1, True))
     results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
-    common = (("OPS", tuple(table)), ("NEAR", tuple(k for k, _ in problem.near)),
-              ("EDGES", tuple(range(first_edge, first_edge + len(edges)))), ("INIT", len(table) - 2), ("MASK", len(table) - 1),
-              ("HAS", tuple(a is not None for a in problem.operands)), ("LEVELS", len(problem.sizes)),
-              ("BACKWARD", problem.backward), ("ACC", problem.accumulate), ("PARTS", parts), ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))), *choice.sizes,
-              ("FULL", T % tile == 0 and N % wide == 0))
+    common = (
+        ("OPS", tuple(table)),
+        ("NEAR", tuple(k for k, _ in problem.near)),
+        ("EDGES", tuple(range(first_edge, first_edge + len(edges)))),
+        ("INIT", len(table) - 2),
+        ("MASK", len(table) - 1),
+        ("HAS", tuple(a is not None for a in problem.operands)),
+        ("LEVELS", len(problem.sizes)),
+        ("BACKWARD", problem.backward),
+        ("ACC", problem.accumulate),
+        ("PARTS", parts),
+        ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))),
+        *choice.sizes,
+        ("FULL", T % tile == 0 and N % wide == 0),
+    )
 
     def launch(mode: int) -> Launch:
         inputs, outputs = tuple(ins), (SCRATCH,) if mode == TOTALS else tuple(outs)
         if mode == APPLY:
             inputs += (SCRATCH,)
         written = () if mode == TOTALS else results
-        return Launch(choice.schedule, problem.estimator, inputs, outputs,
-                      (T, N, *problem.sizes[:-1], *strides.table), (*common, ("MODE", mode), ("OUTS", written)),
-                      (-(-N // wide), parts, 1), choice.num_warps, choice["STAGES"])
+        return Launch(
+            choice.schedule,
+            problem.estimator,
+            inputs,
+            outputs,
+            (T, N, *problem.sizes[:-1], *strides.table),
+            (*common, ("MODE", mode), ("OUTS", written)),
+            (-(-N // wide), parts, 1),
+            choice.num_warps,
+            choice["STAGES"],
+        )
 
     if parts == 1:
         return Plan((launch(WHOLE),), 0)

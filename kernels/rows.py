@@ -8,14 +8,45 @@ import triton
 import triton.language as tl
 
 from .combine import apply, compose, encode
-from .operands import all_fixed, all_offsets, beside, column_offsets, fold_totals, load, load_fixed, load_steps, load_where, number
+from .operands import (
+    all_fixed,
+    all_offsets,
+    beside,
+    column_offsets,
+    fold_totals,
+    load,
+    load_fixed,
+    load_steps,
+    load_where,
+    number,
+)
 
 
 @triton.jit
-def rows(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr,
-         EDGES: tl.constexpr, INIT: tl.constexpr, MASK: tl.constexpr, OUTS: tl.constexpr, HAS: tl.constexpr, LEVELS: tl.constexpr,
-         BACKWARD: tl.constexpr, ACC: tl.constexpr, MODE: tl.constexpr, PARTS: tl.constexpr, FOLD: tl.constexpr, R: tl.constexpr,
-         BT: tl.constexpr, FULL: tl.constexpr, STAGES: tl.constexpr):
+def rows(
+    ins,
+    outs,
+    ints,
+    STEP: tl.constexpr,
+    FINISH: tl.constexpr,
+    OPS: tl.constexpr,
+    NEAR: tl.constexpr,
+    EDGES: tl.constexpr,
+    INIT: tl.constexpr,
+    MASK: tl.constexpr,
+    OUTS: tl.constexpr,
+    HAS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    ACC: tl.constexpr,
+    MODE: tl.constexpr,
+    PARTS: tl.constexpr,
+    FOLD: tl.constexpr,
+    R: tl.constexpr,
+    BT: tl.constexpr,
+    FULL: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     T = ints[0]
     N = ints[1]
     X: tl.constexpr = len(HAS)
@@ -48,7 +79,7 @@ def rows(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.cons
     total_b = zero
 
     for k in tl.range(first, last, num_stages=STAGES):
-        start = ((tiles - 1 - k) if BACKWARD else k).to(tl.int64) * BT
+        start = (tl.full([], 0, tl.int64) + ((tiles - 1 - k) if BACKWARD else k)) * BT
         t = start + i_t  # [1, BT]
         live = (t < T) & m_n  # [R, BT]
         x = load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL)
@@ -56,8 +87,15 @@ def rows(ins, outs, ints, STEP: tl.constexpr, FINISH: tl.constexpr, OPS: tl.cons
         t_near = (t + 1) if BACKWARD else (t - 1)
         inner = (t_near >= 0) & (t_near < T) & m_n
         if MASKED:
-            m = load(ins, column_offsets(ints, i_n, OPS, MASK, LEVELS) + t * number(ints, OPS[MASK][3], 1 + LEVELS), live, OPS, MASK, ACC,
-                     FULL)
+            m = load(
+                ins,
+                column_offsets(ints, i_n, OPS, MASK, LEVELS) + t * number(ints, OPS[MASK][3], 1 + LEVELS),
+                live,
+                OPS,
+                MASK,
+                ACC,
+                FULL,
+            )
             m = m & live
             o_m = column_offsets(ints, i_n, OPS, MASK, LEVELS) + t_near * number(ints, OPS[MASK][3], 1 + LEVELS)
             real = load(ins, o_m, inner, OPS, MASK, ACC, False) & inner

@@ -36,8 +36,18 @@ def _beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, ba
     return xp.concat([edge, xp.slice(x, 0, T - 1, axis)], axis)
 
 
-def evaluate(estimator: Estimator, xp: Arrays, operands: Sequence[Any], *, shape: tuple[int, ...], axis: int, backward: bool,
-             dtype: str, accumulate: str, wanted: Sequence[bool]) -> list[Any]:
+def evaluate(
+    estimator: Estimator,
+    xp: Arrays,
+    operands: Sequence[Any],
+    *,
+    shape: tuple[int, ...],
+    axis: int,
+    backward: bool,
+    dtype: str,
+    accumulate: str,
+    wanted: Sequence[bool],
+) -> list[Any]:
     """The wanted outputs. Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1
     along time); `shape` is the full output shape."""
     T = shape[axis]

@@ -24,8 +24,16 @@ def check_implementation(name: str, implementation: Any) -> None:
 class FrontEnd(Protocol):
     """JAX (`jax_front`) or torch (`torch`)."""
 
-    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
-             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+    def call(
+        self,
+        estimator: Estimator,
+        operands: Mapping[str, Any],
+        *,
+        axis: int,
+        backward: bool | None = None,
+        wanted: Sequence[bool] | None = None,
+        implementation: str | None = None,
+    ) -> list[Any]:
         """Validates the operands and returns the wanted outputs."""
         ...
 

@@ -16,6 +16,7 @@ from .front import check_implementation
 from .launch import from_jax
 from .primitive import bind
 
+
 def _promote(a: str, b: str) -> str:
     return str(jnp.promote_types(a, b))
 
@@ -23,13 +24,23 @@ def _promote(a: str, b: str) -> str:
 class JaxFront:
     """See `front.FrontEnd`."""
 
-    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
-             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+    def call(
+        self,
+        estimator: Estimator,
+        operands: Mapping[str, Any],
+        *,
+        axis: int,
+        backward: bool | None = None,
+        wanted: Sequence[bool] | None = None,
+        implementation: str | None = None,
+    ) -> list[Any]:
         check_implementation(estimator.name, implementation)
         for name, x in operands.items():
             if problem.is_array(x) and not isinstance(x, (jax.Array, np.ndarray, np.generic)):
-                raise TypeError(f"{estimator.name}: `{name}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
-                                f"tensors there is rl_triton_jax.torch.{estimator.name}")
+                raise TypeError(
+                    f"{estimator.name}: `{name}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
+                    f"tensors there is rl_triton_jax.torch.{estimator.name}"
+                )
         call = problem.validate(estimator, operands, axis)
         # NumPy arrays become JAX arrays here, so that dtypes below are those that JAX computes with.
         arrays = {k: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for k, x in operands.items()}
@@ -51,9 +62,17 @@ class JaxFront:
             return x
 
         values = [canonical(o.role, arrays[o.name]) for o in estimator.operands]
-        return bind(estimator, values, axis=call.axis, backward=estimator.backward if backward is None else backward,
-                    wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs), dtype=dtype,
-                    accumulate=accumulate, implementation=implementation, route=from_jax.current_route())
+        return bind(
+            estimator,
+            values,
+            axis=call.axis,
+            backward=estimator.backward if backward is None else backward,
+            wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs),
+            dtype=dtype,
+            accumulate=accumulate,
+            implementation=implementation,
+            route=from_jax.current_route(),
+        )
 
     def standardize(self, x: Any, mask: Any) -> Any:
         dtype = x.dtype

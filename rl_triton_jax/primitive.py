@@ -31,41 +31,76 @@ def _expand(operands: Sequence[Any], present: Sequence[bool]) -> list[Any]:
 
 def _result_shape(estimator: Estimator, operands: Sequence[Any], present: Sequence[bool], axis: int) -> tuple[int, ...]:
     """Steps from the first operand, batch axes by broadcasting all."""
-    given = [x for x in operands]
+    given = list(operands)
     steps = given[0].shape[axis]
     shape = [1] * given[0].ndim
     for k, x in zip([k for k, p in enumerate(present) if p], given, strict=True):
         if x.ndim != len(shape):
-            raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` has rank {x.ndim}, expected {len(shape)}")
+            raise TypeError(
+                f"{estimator.name}: operand `{estimator.operands[k].name}` has rank {x.ndim}, expected {len(shape)}"
+            )
         for i, size in enumerate(x.shape):
             if i == axis:
                 if size not in (1, steps) and not has_extra_row(estimator, k, x, steps, axis):
-                    raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` has {size} steps, expected {steps}")
+                    raise TypeError(
+                        f"{estimator.name}: operand `{estimator.operands[k].name}` has {size} steps, expected {steps}"
+                    )
             elif size != 1:
                 if shape[i] not in (1, size):
-                    raise TypeError(f"{estimator.name}: operand `{estimator.operands[k].name}` of shape {x.shape} does not broadcast")
+                    raise TypeError(
+                        f"{estimator.name}: operand `{estimator.operands[k].name}` of shape {x.shape} does not broadcast"
+                    )
                 shape[i] = size
     shape[axis] = steps
     return tuple(shape)
 
 
-def _xla(estimator: Estimator, *operands: Any, axis: int, backward: bool, wanted: tuple[bool, ...], present: tuple[bool, ...],
-         dtype: str, accumulate: str, parallel: bool, **rest: Any) -> list[Any]:
+def _xla(
+    estimator: Estimator,
+    *operands: Any,
+    axis: int,
+    backward: bool,
+    wanted: tuple[bool, ...],
+    present: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+    parallel: bool,
+    **rest: Any,
+) -> list[Any]:
     shape = _result_shape(estimator, operands, present, axis)
     if 0 in shape:
         return [jnp.zeros(shape, dtype) for want in wanted if want]
     if estimator is LINEAR_RECURRENCE:
-        return recurrence.evaluate_recurrence(operands, shape=shape, axis=axis, backward=backward, present=present, dtype=dtype,
-                                              accumulate=accumulate, parallel=parallel)
+        return recurrence.evaluate_recurrence(
+            operands,
+            shape=shape,
+            axis=axis,
+            backward=backward,
+            present=present,
+            dtype=dtype,
+            accumulate=accumulate,
+            parallel=parallel,
+        )
     xp = recurrence.JaxArrays(primitive_of(LINEAR_RECURRENCE).bind, accumulate, **rest)
-    return evaluate(estimator, xp, _expand(operands, present), shape=shape, axis=axis, backward=backward, dtype=dtype,
-                    accumulate=accumulate, wanted=wanted)
+    return evaluate(
+        estimator,
+        xp,
+        _expand(operands, present),
+        shape=shape,
+        axis=axis,
+        backward=backward,
+        dtype=dtype,
+        accumulate=accumulate,
+        wanted=wanted,
+    )
 
 
 def _lower_anywhere(estimator: Estimator, *operands: Any, parallel: bool, **params: Any) -> list[Any]:
     if params["implementation"] == "triton":
-        raise ValueError(f"{estimator.name}: implementation='triton' needs an NVIDIA or AMD GPU, but this computation is compiled "
-                         f"for another platform; leave `implementation` at None, or put the arrays on the GPU")
+        raise ValueError(
+            f"{estimator.name}: implementation='triton' needs an NVIDIA or AMD GPU, but this computation is compiled "
+            f"for another platform; leave `implementation` at None, or put the arrays on the GPU"
+        )
     return _xla(estimator, *operands, parallel=parallel, **params)
 
 
@@ -76,15 +111,24 @@ def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any
     return from_jax.run(estimator, operands, shape, backend=backend, **params)
 
 
+def _move(x: Any, source: int, target: int) -> Any:
+    """`jnp.moveaxis`, as a reshape where only axes of size 1 are passed (one value per column, say)."""
+    rest = [size for k, size in enumerate(x.shape) if k != source]
+    if all(size == 1 for size in rest[min(source, target) : max(source, target)]):
+        return lax.reshape(x, (*rest[:target], x.shape[source], *rest[target:]))
+    return jnp.moveaxis(x, source, target)
+
+
 def _batch(primitive: Primitive, args: Sequence[Any], dims: Sequence[Any], *, axis: int, **params: Any) -> Any:
     at = next(d for d in dims if d is not None)
-    moved = [lax.expand_dims(x, [at]) if d is None else x if d == at else jnp.moveaxis(x, d, at)
-             for x, d in zip(args, dims, strict=True)]
+    moved = [lax.expand_dims(x, [at]) if d is None else _move(x, d, at) for x, d in zip(args, dims, strict=True)]
     outs = primitive.bind(*moved, axis=axis + (at <= axis), **params)
     return outs, [at] * len(outs)
 
 
-def _jvp(estimator: Estimator, primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+def _jvp(
+    estimator: Estimator, primitive: Primitive, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+) -> Any:
     """The tangent of the formula; its own primal part is dead code unless gamma, lambda or a ratio is differentiated."""
     outs = primitive.bind(*primals, **params)
     active = [k for k, t in enumerate(tangents) if type(t) is not ad.Zero]
@@ -111,7 +155,9 @@ def primitive_of(estimator: Estimator) -> Primitive:
     primitive.def_impl(functools.partial(xla.apply_primitive, primitive))
 
     @primitive.def_abstract_eval
-    def _(*avals: Any, axis: int, wanted: tuple[bool, ...], present: tuple[bool, ...], dtype: str, **_: Any) -> list[Any]:
+    def _(
+        *avals: Any, axis: int, wanted: tuple[bool, ...], present: tuple[bool, ...], dtype: str, **_: Any
+    ) -> list[Any]:
         shape = _result_shape(estimator, avals, present, axis)
         model = next((a for a in avals if a.shape == shape), avals[0])  # keeps sharding and varying axes
         return [model.update(shape=shape, dtype=jnp.dtype(dtype), weak_type=False) for want in wanted if want]

@@ -19,7 +19,7 @@ INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 
 
 def dtype_name(x: Any) -> str:
-    """"float32" for jnp.float32, np.float32 and torch.float32 alike."""
+    """ "float32" for jnp.float32, np.float32 and torch.float32 alike."""
     return str(x.dtype).rpartition(".")[2]
 
 
@@ -44,7 +44,7 @@ class Call:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        return self.shape[: self.axis] + self.shape[self.axis + 1:]
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
 
 def _text(shape: Sequence[int]) -> str:
@@ -78,7 +78,9 @@ def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any) -> C
             raise TypeError(f"{name}: `{operand.name}` must be {wanted}, got {type(x).__name__}")
         dtype = dtype_name(x)
         if dtype not in FLOATS + INTEGERS:
-            raise TypeError(f"{name}: `{operand.name}` has dtype {dtype}; expected one of {', '.join(FLOATS)}, an integer or bool")
+            raise TypeError(
+                f"{name}: `{operand.name}` has dtype {dtype}; expected one of {', '.join(FLOATS)}, an integer or bool"
+            )
     if first is None:
         raise TypeError(f"{name}: `{main}` is required")
     rank = len(first.shape)
@@ -115,8 +117,10 @@ def _check_shape(estimator: Estimator, operand: Any, shape: tuple[int, ...], cal
             return
         if len(shape) != len(call.shape):
             number = "a number, or " if operand.role in (Role.DECAY, Role.FACTOR) else ""
-            raise ValueError(f"{got}; expected {number}the same number of axes as {where}: a lower-rank array could mean "
-                             f"[T] or [N], so write out its size-1 axes, e.g. x[:, None] for one value for each step")
+            raise ValueError(
+                f"{got}; expected {number}the same number of axes as {where}: a lower-rank array could mean "
+                f"[T] or [N], so write out its size-1 axes, e.g. x[:, None] for one value for each step"
+            )
         if any(s not in (1, full) for s, full in zip(shape, call.shape, strict=True)):
             raise ValueError(f"{got}; each axis must be 1 or that of {where}")
 
@@ -174,8 +178,15 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int
     return tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
 
 
-def canonical(estimator: Estimator, shape: tuple[int, ...], axis: int, views: Sequence[View | None],
-              outputs: Sequence[tuple[View, int]], backward: bool, accumulate: str) -> Problem:
+def canonical(
+    estimator: Estimator,
+    shape: tuple[int, ...],
+    axis: int,
+    views: Sequence[View | None],
+    outputs: Sequence[tuple[View, int]],
+    backward: bool,
+    accumulate: str,
+) -> Problem:
     """The kernels' problem. Batch axes are put in memory order and merged where every array allows it."""
     present = [v for v in views if v is not None] + [v for v, _ in outputs]
     axes = [k for k, size in enumerate(shape) if k != axis and size > 1]
@@ -218,11 +229,24 @@ def canonical(estimator: Estimator, shape: tuple[int, ...], axis: int, views: Se
         else:
             near.append((walked.index(k), array(estimator.index(estimator.operands[k].edge))))
     initial, mask = estimator.position(Role.EDGE, carry=True), estimator.position(Role.MASK)
-    results = tuple((Array(j, v.strides[axis], tuple(v.strides[i] for i in innermost) or (0,)), which)
-                    for j, (v, which) in enumerate(outputs))
-    return Problem(estimator.name, steps, sizes, tuple(operands), tuple(near), None if initial is None else array(initial),
-                   None if mask is None else array(mask), results, backward, accumulate,
-                   tuple(v.dtype for v in views if v is not None), tuple(v.dtype for v, _ in outputs))
+    results = tuple(
+        (Array(j, v.strides[axis], tuple(v.strides[i] for i in innermost) or (0,)), which)
+        for j, (v, which) in enumerate(outputs)
+    )
+    return Problem(
+        estimator.name,
+        steps,
+        sizes,
+        tuple(operands),
+        tuple(near),
+        None if initial is None else array(initial),
+        None if mask is None else array(mask),
+        results,
+        backward,
+        accumulate,
+        tuple(v.dtype for v in views if v is not None),
+        tuple(v.dtype for v, _ in outputs),
+    )
 
 
 def flags(estimator: Estimator) -> tuple[bool, ...]:

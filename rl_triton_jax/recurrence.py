@@ -88,7 +88,9 @@ def tree(a: Any, b: Any, reset: Any, initial: Any, *, axis: int, backward: bool)
     a = jnp.broadcast_to(a, b.shape)
     reset = jnp.zeros((1,) * b.ndim, bool) if reset is None else reset
     reset = jnp.broadcast_to(reset, b.shape)
-    a, b, reset = lax.associative_scan(lambda x, y: combine(x, y, jnp.where), (a, b, reset), axis=axis, reverse=backward)
+    a, b, reset = lax.associative_scan(
+        lambda x, y: combine(x, y, jnp.where), (a, b, reset), axis=axis, reverse=backward
+    )
     if initial is None:
         return b
     return jnp.where(reset, b, a * initial + b)
@@ -116,11 +118,21 @@ def _split(operands: Any, present: tuple[bool, ...]) -> list[Any]:
     return [next(rest) if given else None for given in present]
 
 
-def jvp(bind: Callable[..., Any], primals: Any, tangents: Any, *, axis: int, backward: bool, present: tuple[bool, ...],
-        dtype: str, accumulate: str, **params: Any) -> Any:
+def jvp(
+    bind: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    axis: int,
+    backward: bool,
+    present: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+    **params: Any,
+) -> Any:
     """dy_t = a_t dy_prev + (db_t + da_t y_prev), the second product cut where the walk resets."""
     (y,) = bind(*primals, axis=axis, backward=backward, present=present, dtype=dtype, accumulate=accumulate, **params)
-    b, a, reset, initial = _split(primals, present)
+    _, a, reset, initial = _split(primals, present)
     db, da, _, dinitial = _split(tangents, present)
     if y.size == 0:
         return [y], [jnp.zeros_like(y)]
@@ -132,8 +144,15 @@ def jvp(bind: Callable[..., Any], primals: Any, tangents: Any, *, axis: int, bac
             before = jnp.where(reset != 0, 0, before)
         source = source + da.astype(accumulate) * before
     operands = [source, a, reset, None if _is_zero(dinitial) else dinitial]
-    (dy,) = bind(*[x for x in operands if x is not None], axis=axis, backward=backward,
-                 present=tuple(x is not None for x in operands), dtype=dtype, accumulate=accumulate, **params)
+    (dy,) = bind(
+        *[x for x in operands if x is not None],
+        axis=axis,
+        backward=backward,
+        present=tuple(x is not None for x in operands),
+        dtype=dtype,
+        accumulate=accumulate,
+        **params,
+    )
     return [y], [dy]
 
 
@@ -145,8 +164,17 @@ def _edge_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return tuple(1 if k == axis else s for k, s in enumerate(shape))
 
 
-def transpose(bind: Callable[..., Any], cotangents: Any, *operands: Any, axis: int, backward: bool, present: tuple[bool, ...],
-              dtype: str, accumulate: str, **params: Any) -> Any:
+def transpose(
+    bind: Callable[..., Any],
+    cotangents: Any,
+    *operands: Any,
+    axis: int,
+    backward: bool,
+    present: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+    **params: Any,
+) -> Any:
     """Linear in b and the initial value: the recurrence in the other direction, with `a` and `reset` moved by one step."""
     (ct,) = cotangents
     b, a, reset, initial = _split(operands, present)
@@ -158,15 +186,26 @@ def transpose(bind: Callable[..., Any], cotangents: Any, *operands: Any, axis: i
         return x if x is None or x.shape[axis] == 1 != ct.shape[axis] else shift(x, axis, 1 if backward else -1)
 
     rows = [ct, moved(a), moved(reset)]
-    (bar,) = bind(*[x for x in rows if x is not None], axis=axis, backward=not backward,
-                  present=(*(x is not None for x in rows), False), dtype=accumulate, accumulate=accumulate, **params)
+    (bar,) = bind(
+        *[x for x in rows if x is not None],
+        axis=axis,
+        backward=not backward,
+        present=(*(x is not None for x in rows), False),
+        dtype=accumulate,
+        accumulate=accumulate,
+        **params,
+    )
     if ad.is_undefined_primal(b):
         out[0] = _unbroadcast(bar, b.aval)
     if initial is not None and ad.is_undefined_primal(initial):
         first = bar.shape[axis] - 1 if backward else 0
 
         def row(x: Any) -> Any:
-            return lax.slice_in_dim(x, 0, 1, axis=axis) if x.shape[axis] == 1 else lax.slice_in_dim(x, first, first + 1, axis=axis)
+            return (
+                lax.slice_in_dim(x, 0, 1, axis=axis)
+                if x.shape[axis] == 1
+                else lax.slice_in_dim(x, first, first + 1, axis=axis)
+            )
 
         through = row(a).astype(accumulate) * row(bar)
         if reset is not None:
@@ -209,19 +248,40 @@ class JaxArrays:
         if isinstance(a, (int, float)):
             a = np.full((1,) * b.ndim, a, self._accumulate)
         operands = [b, a, reset, initial]
-        (y,) = self._bind(*[x for x in operands if x is not None], axis=axis, backward=backward, wanted=(True,),
-                          present=tuple(x is not None for x in operands), dtype=self._accumulate,
-                          accumulate=self._accumulate, **self._params)
+        (y,) = self._bind(
+            *[x for x in operands if x is not None],
+            axis=axis,
+            backward=backward,
+            wanted=(True,),
+            present=tuple(x is not None for x in operands),
+            dtype=self._accumulate,
+            accumulate=self._accumulate,
+            **self._params,
+        )
         return y
 
 
-def evaluate_recurrence(operands: Any, *, shape: tuple[int, ...], axis: int, backward: bool, present: tuple[bool, ...],
-                        dtype: str, accumulate: str, parallel: bool) -> Any:
+def evaluate_recurrence(
+    operands: Any,
+    *,
+    shape: tuple[int, ...],
+    axis: int,
+    backward: bool,
+    present: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+    parallel: bool,
+) -> Any:
     """The recurrence primitive's own formula."""
     b, a, reset, initial = _split(operands, present)
     b = jnp.broadcast_to(b, shape).astype(accumulate)
     form = tree if parallel else serial
-    y = form(a.astype(accumulate), b, None if reset is None else reset != 0,
-             None if initial is None else initial.astype(accumulate), axis=axis, backward=backward)
+    y = form(
+        a.astype(accumulate),
+        b,
+        None if reset is None else reset != 0,
+        None if initial is None else initial.astype(accumulate),
+        axis=axis,
+        backward=backward,
+    )
     return [y.astype(dtype)]
-

@@ -67,8 +67,15 @@ class TorchArrays:
             a = torch.full((1,) * b.ndim, a, dtype=self._accumulate, device=b.device)
         if initial is None:
             initial = b.new_zeros(()).expand(tuple(1 if k == axis else s for k, s in enumerate(b.shape)))
-        return _Recurrence.apply(b, a, reset, initial.expand(tuple(1 if k == axis else s for k, s in enumerate(b.shape))), axis,
-                                 backward, self._implementation)
+        return _Recurrence.apply(
+            b,
+            a,
+            reset,
+            initial.expand(tuple(1 if k == axis else s for k, s in enumerate(b.shape))),
+            axis,
+            backward,
+            self._implementation,
+        )
 
 
 def _serial(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool) -> Tensor:
@@ -77,8 +84,10 @@ def _serial(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: i
     out = torch.empty_like(b)
     b, a, initial = b.double(), a.double(), initial.double()
     y = initial.select(axis, 0)
-    rows = [x if x is None or x.shape[axis] == T else x.expand(tuple(T if k == axis else s for k, s in enumerate(x.shape)))
-            for x in (a, reset)]
+    rows = [
+        x if x is None or x.shape[axis] == T else x.expand(tuple(T if k == axis else s for k, s in enumerate(x.shape)))
+        for x in (a, reset)
+    ]
     for t in reversed(range(T)) if backward else range(T):
         assert rows[0] is not None
         b_t = b.select(axis, t)
@@ -93,11 +102,20 @@ class _Recurrence(torch.autograd.Function):
     """The recurrence with its derivative, which is the recurrence in the other direction: differentiable to any order."""
 
     @staticmethod
-    def forward(b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool,
-                implementation: str | None) -> Tensor:
+    def forward(
+        b: Tensor,
+        a: Tensor,
+        reset: Tensor | None,
+        initial: Tensor,
+        axis: int,
+        backward: bool,
+        implementation: str | None,
+    ) -> Tensor:
         if _use_kernels("linear_recurrence", b.device, implementation) and b.numel():
             dtype = problem.dtype_name(b)
-            (y,) = _launch(LINEAR_RECURRENCE, [b, a, reset, initial], tuple(b.shape), axis, backward, (True,), dtype, dtype)
+            (y,) = _launch(
+                LINEAR_RECURRENCE, [b, a, reset, initial], tuple(b.shape), axis, backward, (True,), dtype, dtype
+            )
             return y
         return _serial(b, a, reset, initial, axis, backward)
 
@@ -108,15 +126,30 @@ class _Recurrence(torch.autograd.Function):
         ctx.options = axis, backward, implementation
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, b: Any, a: Any, reset: Any, initial: Any, axis: int, backward: bool,
-             implementation: str | None) -> Any:
+    def vmap(
+        info: Any,
+        in_dims: Any,
+        b: Any,
+        a: Any,
+        reset: Any,
+        initial: Any,
+        axis: int,
+        backward: bool,
+        implementation: str | None,
+    ) -> Any:
         def lead(x: Any, dim: int | None) -> Any:
             return x if x is None else x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
 
         b = lead(b, in_dims[0]).expand(info.batch_size, *lead(b, in_dims[0]).shape[1:])
-        y = _Recurrence.apply(b, lead(a, in_dims[1]), lead(reset, in_dims[2]),
-                              lead(initial, in_dims[3]).expand(info.batch_size, *lead(initial, in_dims[3]).shape[1:]), axis + 1,
-                              backward, implementation)
+        y = _Recurrence.apply(
+            b,
+            lead(a, in_dims[1]),
+            lead(reset, in_dims[2]),
+            lead(initial, in_dims[3]).expand(info.batch_size, *lead(initial, in_dims[3]).shape[1:]),
+            axis + 1,
+            backward,
+            implementation,
+        )
         return y, 0
 
     @staticmethod
@@ -135,7 +168,9 @@ class _Recurrence(torch.autograd.Function):
         def moved(x: Any) -> Any:
             return x if x is None or x.shape[axis] == 1 else after(x, torch.zeros_like(x.narrow(axis, 0, 1)))
 
-        bar = _Recurrence.apply(g, moved(a), moved(reset), torch.zeros_like(initial), axis, not backward, implementation)
+        bar = _Recurrence.apply(
+            g, moved(a), moved(reset), torch.zeros_like(initial), axis, not backward, implementation
+        )
         edge = initial.expand_as(y.narrow(axis, 0, 1))
         before = torch.cat([y.narrow(axis, 1, T - 1), edge] if backward else [edge, y.narrow(axis, 0, T - 1)], axis)
         if reset is not None:
@@ -171,15 +206,26 @@ def _use_kernels(name: str, device: torch.device, implementation: str | None) ->
 def _warn_once(why: str) -> None:
     import warnings
 
-    warnings.warn(f"rl_triton_jax.torch: Triton kernels cannot run, so a slow loop of torch functions is used: {why}",
-                  RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        f"rl_triton_jax.torch: Triton kernels cannot run, so a slow loop of torch functions is used: {why}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 _prepared: dict[Any, Any] = {}
 
 
-def _launch(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...], axis: int, backward: bool,
-            wanted: tuple[bool, ...], dtype: str, accumulate: str) -> list[Tensor]:
+def _launch(
+    estimator: Estimator,
+    operands: Sequence[Any],
+    shape: tuple[int, ...],
+    axis: int,
+    backward: bool,
+    wanted: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+) -> list[Tensor]:
     """Runs the kernels. Operands are tensors of the result's rank, numbers (passed by value), or None."""
     from .launch import from_torch
 
@@ -191,8 +237,20 @@ def _launch(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...
         outputs = [torch.empty(shape, dtype=out_dtype, device=model.device) for want in wanted if want]
     tensors = [x for x in operands if isinstance(x, Tensor)]
     index = model.device.index
-    key = (estimator.name, shape, axis, backward, wanted, dtype, index, outputs[0].stride(),
-           *((x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x is None for x in operands))
+    key = (
+        estimator.name,
+        shape,
+        axis,
+        backward,
+        wanted,
+        dtype,
+        index,
+        outputs[0].stride(),
+        *(
+            (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x is None
+            for x in operands
+        ),
+    )
     prepared = _prepared.get(key)
     if prepared is None:
         for operand, x in zip(estimator.operands, operands, strict=True):
@@ -203,8 +261,13 @@ def _launch(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...
             if x is None:
                 views.append(None)
             elif isinstance(x, Tensor):
-                views.append(problem.View(problem.dtype_name(x), problem.broadcast_strides(x.shape, x.stride()),
-                                          problem.has_extra_row(estimator, k, x, shape[axis], axis)))
+                views.append(
+                    problem.View(
+                        problem.dtype_name(x),
+                        problem.broadcast_strides(x.shape, x.stride()),
+                        problem.has_extra_row(estimator, k, x, shape[axis], axis),
+                    )
+                )
             else:
                 views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
         results = [(problem.View(dtype, outputs[0].stride()), k) for k, want in enumerate(wanted) if want]
@@ -227,15 +290,25 @@ def _launch(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...
 class TorchFront:
     """See `front.FrontEnd`."""
 
-    def call(self, estimator: Estimator, operands: Mapping[str, Any], *, axis: int, backward: bool | None = None,
-             wanted: Sequence[bool] | None = None, implementation: str | None = None) -> list[Any]:
+    def call(
+        self,
+        estimator: Estimator,
+        operands: Mapping[str, Any],
+        *,
+        axis: int,
+        backward: bool | None = None,
+        wanted: Sequence[bool] | None = None,
+        implementation: str | None = None,
+    ) -> list[Any]:
         check_implementation(estimator.name, implementation)
         main = operands[estimator.operands[0].name]
         for operand in estimator.operands:
             x = operands[operand.name]
             if x is not None and not problem.is_number(x) and not isinstance(x, Tensor):
-                raise TypeError(f"{estimator.name}: `{operand.name}` must be a torch.Tensor, got {type(x).__name__}; "
-                                f"rl_triton_jax.{estimator.name} takes JAX and NumPy arrays")
+                raise TypeError(
+                    f"{estimator.name}: `{operand.name}` must be a torch.Tensor, got {type(x).__name__}; "
+                    f"rl_triton_jax.{estimator.name} takes JAX and NumPy arrays"
+                )
         call = problem.validate(estimator, operands, axis)
         rank = len(call.shape)
         dtype = problem.result_dtype(estimator, operands, _promote)
@@ -251,7 +324,11 @@ class TorchFront:
             if x is None:
                 return None
             if problem.is_number(x):
-                return float(x) if by_value else torch.full((1,) * rank, x, dtype=getattr(torch, accumulate), device=main.device)
+                return (
+                    float(x)
+                    if by_value
+                    else torch.full((1,) * rank, x, dtype=getattr(torch, accumulate), device=main.device)
+                )
             if x.ndim == 0:
                 # A number's worth of memory may lie on the host, as torch's own functions allow.
                 return x.to(main.device).reshape((1,) * rank) if x.device != main.device else x.reshape((1,) * rank)
@@ -263,8 +340,17 @@ class TorchFront:
         if main.numel() == 0:
             return [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
         arrays = TorchArrays(accumulate, implementation)
-        return evaluate(estimator, arrays, values, shape=call.shape, axis=call.axis, backward=backward, dtype=dtype,
-                        accumulate=accumulate, wanted=wanted)
+        return evaluate(
+            estimator,
+            arrays,
+            values,
+            shape=call.shape,
+            axis=call.axis,
+            backward=backward,
+            dtype=dtype,
+            accumulate=accumulate,
+            wanted=wanted,
+        )
 
     def standardize(self, x: Any, mask: Any) -> Any:
         dtype = x.dtype

@@ -92,7 +92,9 @@ def triton_ir(source: Any, target: Any, num_warps: int, num_stages: int) -> tupl
     context = libtriton.ir.context()
     libtriton.ir.load_dialects(context)
     backend.load_dialects(context)
-    module = source.make_ir(target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
+    module = source.make_ir(
+        target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, source.language)
     module = stages["ttir"](module, {})
@@ -145,19 +147,36 @@ def import_jax_triton() -> Any:
             os.environ["TRITON_CACHE_DIR"] = before
 
 
-def jax_triton_call(operands: Any, *, kernel: Any, out_types: Any, grid: tuple[int, int, int], num_warps: int,
-                    num_stages: int, arch: int | str | None, constants: dict[str, Any]) -> Any:
+def jax_triton_call(
+    operands: Any,
+    *,
+    kernel: Any,
+    out_types: Any,
+    grid: tuple[int, int, int],
+    num_warps: int,
+    num_stages: int,
+    arch: int | str | None,
+    constants: dict[str, Any],
+) -> Any:
     """`jax_triton.triton_call` under its name for each argument in the installed version."""
     call = import_jax_triton().triton_call
     if _release("jax-triton") >= (0, 4):
-        rest: dict[str, Any] = {"out_type": out_types,
-                                "backend_options": {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}}
+        rest: dict[str, Any] = {
+            "out_type": out_types,
+            "backend_options": {"num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True},
+        }
     else:
         rest = {"out_shape": out_types, "num_warps": num_warps, "num_stages": num_stages, "enable_fp_fusion": True}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
-        return call(*operands, kernel=kernel, grid=grid, compute_capability=arch if isinstance(arch, int) else None,
-                    **rest, **constants)
+        return call(
+            *operands,
+            kernel=kernel,
+            grid=grid,
+            compute_capability=arch if isinstance(arch, int) else None,
+            **rest,
+            **constants,
+        )
 
 
 # ---- JAX
@@ -166,7 +185,7 @@ def jax_triton_call(operands: Any, *, kernel: Any, out_types: Any, grid: tuple[i
 def custom_call(target: str, operands: Any, avals_in: Any, avals_out: Any, config: dict[str, Any]) -> Any:
     """An XLA custom call with a dictionary of attributes, every array row-major."""
     from jax._src.interpreters import mlir  # `custom_call` is not public
-    from jax._src.lib.mlir import ir
+    from jax._src.lib.mlir import ir  # pyright: ignore[reportPrivateImportUsage]
 
     def attribute(value: Any) -> Any:
         if isinstance(value, bool):
@@ -179,10 +198,14 @@ def custom_call(target: str, operands: Any, avals_in: Any, avals_out: Any, confi
         return [list(reversed(range(a.ndim))) for a in avals]
 
     return mlir.custom_call(
-        call_target_name=target, operands=list(operands), api_version=4,
+        call_target_name=target,
+        operands=list(operands),
+        api_version=4,
         backend_config={name: attribute(value) for name, value in config.items()},
         result_types=[ir.RankedTensorType.get(a.shape, mlir.dtype_to_ir_type(a.dtype)) for a in avals_out],
-        operand_layouts=row_major(avals_in), result_layouts=row_major(avals_out)).results
+        operand_layouts=row_major(avals_in),
+        result_layouts=row_major(avals_out),
+    ).results
 
 
 def unify_varying_axes(operands: list[Any]) -> list[Any]:
@@ -193,5 +216,7 @@ def unify_varying_axes(operands: list[Any]) -> list[Any]:
     union = frozenset().union(*axes)
     if not union:
         return operands
-    return [jax.lax.pcast(x, tuple(sorted(union - own)), to="varying") if union - own else x
-            for x, own in zip(operands, axes, strict=True)]
+    return [
+        jax.lax.pcast(x, tuple(sorted(union - own)), to="varying") if union - own else x
+        for x, own in zip(operands, axes, strict=True)
+    ]

@@ -17,8 +17,9 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import numpy as np
 import oracle
 from kernel_cases import ESTIMATORS, columns, kernel_problem, rows
-from rl_triton_jax import problem as canonical_form
 from rl_triton_jax.kernels import plan as planning
+
+from rl_triton_jax import problem as canonical_form
 from rl_triton_jax.launch import interpret
 
 # A warp of four lanes keeps the smallest tile that the plan allows small, so that tiny shapes reach every path.

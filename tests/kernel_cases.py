@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from rl_triton_jax.kernels.plan import Choice, Problem
+
 from rl_triton_jax import problem as canonical_form
 from rl_triton_jax.estimator import Estimator, Role
 from rl_triton_jax.estimators.gae import GAE_ESTIMATOR
 from rl_triton_jax.estimators.linear_recurrence import LINEAR_RECURRENCE
-from rl_triton_jax.kernels.plan import Choice, Problem
 
 ESTIMATORS: dict[str, Estimator] = {e.name: e for e in (GAE_ESTIMATOR, LINEAR_RECURRENCE)}
 DEFAULTS: dict[str, dict[str, Any]] = {"gae": {"gamma": 0.99, "lambda_": 0.95}, "linear_recurrence": {}}

@@ -16,9 +16,10 @@ if importlib.util.find_spec("triton") is None:
 
 import oracle
 from kernel_cases import ESTIMATORS, kernel_problem
+from rl_triton_jax.kernels import plan as planning
+
 from rl_triton_jax import problem as canonical_form
 from rl_triton_jax import versions
-from rl_triton_jax.kernels import plan as planning
 from rl_triton_jax.launch.kernel import make_kernel, target_of
 
 DEVICES = {

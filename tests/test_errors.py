@@ -229,7 +229,7 @@ def test_triton_without_a_gpu_says_why() -> None:
         lambda: rl_triton_jax.linear_recurrence(**RECURRENCE, implementation="triton"),
         jax.jit(lambda: rl_triton_jax.gae(**GOOD, implementation="triton")),
     ):
-        with pytest.raises((ValueError, RuntimeError, NotImplementedError), match="(?i)triton"):
+        with pytest.raises((ValueError, RuntimeError, NotImplementedError), match=r"(?i)triton"):
             call()
 
 

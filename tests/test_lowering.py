@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-import rl_triton_jax
 from jax import export
+
+import rl_triton_jax
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("no triton", allow_module_level=True)
@@ -103,11 +104,7 @@ def test_vmap_lowers_without_a_transpose(route: str) -> None:
                 shapes(*dims), shapes(*dims), shapes(*last)
             ).mlir_module()
         assert launches(text, route) == 1
-        # XLA may only relabel the small one-per-column operand.
-        assert (
-            "stablehlo.transpose" not in text.replace("tensor<8x4xf32>", "").replace("tensor<1x8x4xf32>", "")
-            or axis != 1
-        )
+        assert "stablehlo.transpose" not in text
 
 
 def test_ir_has_no_paths(route: str) -> None:
@@ -120,12 +117,15 @@ def test_ir_has_no_paths(route: str) -> None:
 
 
 def test_numbers_are_not_compiled_in(route: str) -> None:
+    traces = []
+
+    @jax.jit
     def function(gamma: Any, rewards: Any) -> Any:
+        traces.append(gamma)
         return rl_triton_jax.gae(rewards, rewards, last_values=0.0, gamma=gamma)
 
-    jitted = jax.jit(function)
     rewards = jnp.asarray(np.random.default_rng(0).standard_normal((8, 4)), jnp.float32)
     with rl_triton_jax.launch_route(route):
         for gamma in (0.9, 0.95, 0.99):
-            jitted(gamma, rewards)
-    assert jitted._cache_size() == 1
+            function(gamma, rewards)
+    assert len(traces) == 1

@@ -17,8 +17,12 @@ class Gae(Op):
     variants = ("plain", "truncation", "first_output")
 
     def make_inputs(self, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        inputs = {"rewards": problem.normal(rng), "values": problem.normal(rng), "terminated": problem.flag(rng),
-                  "last_values": problem.normal(rng, (problem.shape.N,))}
+        inputs = {
+            "rewards": problem.normal(rng),
+            "values": problem.normal(rng),
+            "terminated": problem.flag(rng),
+            "last_values": problem.normal(rng, (problem.shape.N,)),
+        }
         if problem.truncation:
             inputs["truncated"] = problem.flag(rng)
             inputs["final_values"] = problem.normal(rng)
@@ -49,8 +53,14 @@ class Gae(Op):
         return read + problem.output_bytes
 
     def call(self, library: Any, problem: Problem, inputs: Inputs, **options: Any) -> Sequence[Any]:
-        result = library.gae(**inputs, gamma=problem.gamma, lambda_=problem.lambda_, axis=problem.shape.axis,
-                             with_returns="returns" in problem.outputs, **options)
+        result = library.gae(
+            **inputs,
+            gamma=problem.gamma,
+            lambda_=problem.lambda_,
+            axis=problem.shape.axis,
+            with_returns="returns" in problem.outputs,
+            **options,
+        )
         return [getattr(result, name) for name in problem.outputs]
 
     def recurrence(self, xp: Any, problem: Problem, inputs: Inputs) -> tuple[Any, Any]:
@@ -67,7 +77,7 @@ class Gae(Op):
         return xp.where(stops, 0.0, xp.full_like(b, problem.gamma * problem.lambda_)), b
 
     def finish(self, xp: Any, problem: Problem, y: Any, inputs: Inputs) -> Sequence[Any]:
-        results = [y, y + accumulate(xp, inputs["values"])][:len(problem.outputs)]
+        results = [y, y + accumulate(xp, inputs["values"])][: len(problem.outputs)]
         return [xp.asarray(x, dtype=getattr(xp, problem.dtype)) for x in results]
 
     def feed(self, inputs: Inputs, outputs: Sequence[Any]) -> dict[str, Any]:

@@ -22,12 +22,15 @@ def _make(unroll: int, problem: Problem) -> Function:
 
     def function(inputs: Inputs) -> Sequence[Any]:
         a, b = (jnp.moveaxis(x, axis, 0) for x in problem.op.recurrence(jnp, problem, inputs))
-        _, y = lax.scan(body, jnp.zeros_like(b[0]), (a, b), reverse=problem.op.backward,
-                        unroll=min(unroll, problem.shape.T))
+        _, y = lax.scan(
+            body, jnp.zeros_like(b[0]), (a, b), reverse=problem.op.backward, unroll=min(unroll, problem.shape.T)
+        )
         return problem.op.finish(jnp, problem, jnp.moveaxis(y, 0, axis), inputs)
 
     return function
 
 
-PROVIDERS = tuple(Provider(f"lax_scan_{unroll}", "jax", functools.partial(_make, unroll), priority=3, slow_compile=True,
-                           light=True) for unroll in (16, 1))
+PROVIDERS = tuple(
+    Provider(f"lax_scan_{unroll}", "jax", functools.partial(_make, unroll), priority=3, slow_compile=True, light=True)
+    for unroll in (16, 1)
+)

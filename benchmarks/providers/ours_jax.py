@@ -52,8 +52,14 @@ def _why_not(route: Route) -> str | None:
 
 
 def _triton(route: Route, priority: int) -> Provider:
-    return Provider(f"ours_{route}", "jax", functools.partial(_make_triton, route), route=route, priority=priority,
-                    why_not=functools.partial(_why_not, route))
+    return Provider(
+        f"ours_{route}",
+        "jax",
+        functools.partial(_make_triton, route),
+        route=route,
+        priority=priority,
+        why_not=functools.partial(_why_not, route),
+    )
 
 
 PROVIDERS = (

@@ -54,5 +54,7 @@ def _make_doubling(problem: Problem) -> Function:
     return torch.compile(function, dynamic=False) if torch.cuda.is_available() else function
 
 
-PROVIDERS = (Provider("torch_loop", "torch", _make_loop, priority=5, light=True, default=False),
-             Provider("torch_doubling", "torch", _make_doubling, priority=5, light=True, default=False))
+PROVIDERS = (
+    Provider("torch_loop", "torch", _make_loop, priority=5, light=True, default=False),
+    Provider("torch_doubling", "torch", _make_doubling, priority=5, light=True, default=False),
+)

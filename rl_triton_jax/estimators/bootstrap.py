@@ -1,10 +1,10 @@
 """The value of the next state: one rule, and one check of where it comes from, for every estimator that bootstraps.
 
-    V'(t) = 0                  where terminated[t]
-          = final_values[t]    where truncated[t]   (or next_values[t], if that was given)
-          = last_values        at t = T-1           (or next_values[T-1])
-          = next_values[t]     if next_values was given
-          = values[t+1]        otherwise
+V'(t) = 0                  where terminated[t]
+      = final_values[t]    where truncated[t]   (or next_values[t], if that was given)
+      = last_values        at t = T-1           (or next_values[T-1])
+      = next_values[t]     if next_values was given
+      = values[t+1]        otherwise
 """
 
 from __future__ import annotations
@@ -13,21 +13,38 @@ from typing import Any
 
 from ..problem import is_array
 
-WAYS = ("pass `last_values` (V of the state after the last step), `values` with one more step (its last row is V(s_T)), "
-        "or `next_values` (V(s_{t+1}) for every step)")
+WAYS = (
+    "pass `last_values` (V of the state after the last step), `values` with one more step (its last row is V(s_T)), "
+    "or `next_values` (V(s_{t+1}) for every step)"
+)
 
 
-def check_sources(name: str, *, rewards: Any, values: Any, truncated: Any, last_values: Any, next_values: Any,
-                  final_values: Any, axis: int) -> None:
+def check_sources(
+    name: str,
+    *,
+    rewards: Any,
+    values: Any,
+    truncated: Any,
+    last_values: Any,
+    next_values: Any,
+    final_values: Any,
+    axis: int,
+) -> None:
     """Exactly one source of V(s_T), and a source of final values iff there are truncations. Raises ValueError otherwise."""
     longer = False
     if is_array(values) and is_array(rewards) and len(values.shape) == len(rewards.shape) and isinstance(axis, int):
         rank = len(rewards.shape)
         if rank and -rank <= axis < rank:
             longer = values.shape[axis] == rewards.shape[axis] + 1
-    sources = [text for text, given in (("`values` with one more step than `rewards`", longer),
-                                        ("`last_values`", last_values is not None),
-                                        ("`next_values`", next_values is not None)) if given]
+    sources = [
+        text
+        for text, given in (
+            ("`values` with one more step than `rewards`", longer),
+            ("`last_values`", last_values is not None),
+            ("`next_values`", next_values is not None),
+        )
+        if given
+    ]
     if not sources:
         raise ValueError(f"{name}: no value for the state after the last step: {WAYS}")
     if len(sources) > 1:
@@ -37,8 +54,10 @@ def check_sources(name: str, *, rewards: Any, values: Any, truncated: Any, last_
     if final_values is not None and truncated is None:
         raise ValueError(f"{name}: `final_values` is read only where `truncated` is set, but `truncated` was not given")
     if truncated is not None and final_values is None and next_values is None:
-        raise ValueError(f"{name}: `truncated` needs the value of the state in which the episode was cut off: pass "
-                         f"`final_values` (read only where truncated) or `next_values`")
+        raise ValueError(
+            f"{name}: `truncated` needs the value of the state in which the episode was cut off: pass "
+            f"`final_values` (read only where truncated) or `next_values`"
+        )
 
 
 def next_value(xp: Any, near: Any, terminated: Any, truncated: Any, next_values: Any, final_values: Any) -> Any:

@@ -35,16 +35,42 @@ def finish(xp: Any, x: Any, near: Any, y: Any) -> Any:
 
 GAE_ESTIMATOR = Estimator(
     name="gae",
-    operands=(Operand("rewards"), Operand("values", edge="last_values"), Operand("terminated", Role.FLAG),
-              Operand("truncated", Role.FLAG), Operand("last_values", Role.EDGE), Operand("next_values"),
-              Operand("final_values", only_where="truncated"), Operand("gamma", Role.DECAY), Operand("lambda_", Role.DECAY),
-              Operand("mask", Role.MASK)),
-    outputs=("advantages", "returns"), coefficients=coefficients, finish=finish)
+    operands=(
+        Operand("rewards"),
+        Operand("values", edge="last_values"),
+        Operand("terminated", Role.FLAG),
+        Operand("truncated", Role.FLAG),
+        Operand("last_values", Role.EDGE),
+        Operand("next_values"),
+        Operand("final_values", only_where="truncated"),
+        Operand("gamma", Role.DECAY),
+        Operand("lambda_", Role.DECAY),
+        Operand("mask", Role.MASK),
+    ),
+    outputs=("advantages", "returns"),
+    coefficients=coefficients,
+    finish=finish,
+)
 
 
-def gae(front: FrontEnd, rewards: Any, values: Any, terminated: Any = None, truncated: Any = None, *, last_values: Any = None,
-        next_values: Any = None, final_values: Any = None, gamma: Any = 0.99, lambda_: Any = 0.95, mask: Any = None,
-        normalize: bool = False, with_returns: bool = True, axis: int = 0, implementation: str | None = None) -> GAE:
+def gae(
+    front: FrontEnd,
+    rewards: Any,
+    values: Any,
+    terminated: Any = None,
+    truncated: Any = None,
+    *,
+    last_values: Any = None,
+    next_values: Any = None,
+    final_values: Any = None,
+    gamma: Any = 0.99,
+    lambda_: Any = 0.95,
+    mask: Any = None,
+    normalize: bool = False,
+    with_returns: bool = True,
+    axis: int = 0,
+    implementation: str | None = None,
+) -> GAE:
     """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438).
 
         delta_t = r_t + gamma_t V'(t) - V_t
@@ -88,15 +114,33 @@ def gae(front: FrontEnd, rewards: Any, values: Any, terminated: Any = None, trun
       ValueError: a shape does not fit; no source of V(s_T) or two; `truncated` without `final_values` or `next_values`;
         `final_values` without `truncated` or with `next_values`; `axis` out of range; `implementation` cannot run here.
     """
-    check_sources("gae", rewards=rewards, values=values, truncated=truncated, last_values=last_values,
-                  next_values=next_values, final_values=final_values, axis=axis)
+    check_sources(
+        "gae",
+        rewards=rewards,
+        values=values,
+        truncated=truncated,
+        last_values=last_values,
+        next_values=next_values,
+        final_values=final_values,
+        axis=axis,
+    )
     if values is None:
         raise TypeError("gae: `values` is required")
-    operands = {"rewards": rewards, "values": values, "terminated": terminated, "truncated": truncated,
-                "last_values": last_values, "next_values": next_values, "final_values": final_values, "gamma": gamma,
-                "lambda_": lambda_, "mask": mask}
-    advantages, *rest = front.call(GAE_ESTIMATOR, operands, axis=axis, implementation=implementation,
-                                   wanted=(True, bool(with_returns)))
+    operands = {
+        "rewards": rewards,
+        "values": values,
+        "terminated": terminated,
+        "truncated": truncated,
+        "last_values": last_values,
+        "next_values": next_values,
+        "final_values": final_values,
+        "gamma": gamma,
+        "lambda_": lambda_,
+        "mask": mask,
+    }
+    advantages, *rest = front.call(
+        GAE_ESTIMATOR, operands, axis=axis, implementation=implementation, wanted=(True, bool(with_returns))
+    )
     if normalize:
         advantages = front.standardize(advantages, mask)
     return GAE(advantages, rest[0] if with_returns else None)

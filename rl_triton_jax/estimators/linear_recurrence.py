@@ -22,12 +22,30 @@ def finish(xp: Any, x: Any, near: Any, y: Any) -> Any:
 
 LINEAR_RECURRENCE = Estimator(
     name="linear_recurrence",
-    operands=(Operand("b"), Operand("a", Role.FACTOR), Operand("reset", Role.FLAG), Operand("initial", Role.EDGE, carry=True)),
-    outputs=("y",), coefficients=coefficients, finish=finish, backward=False)
+    operands=(
+        Operand("b"),
+        Operand("a", Role.FACTOR),
+        Operand("reset", Role.FLAG),
+        Operand("initial", Role.EDGE, carry=True),
+    ),
+    outputs=("y",),
+    coefficients=coefficients,
+    finish=finish,
+    backward=False,
+)
 
 
-def linear_recurrence(front: FrontEnd, a: Any, b: Any, *, initial: Any = None, reset: Any = None, reverse: bool = False,
-                      axis: int = 0, implementation: str | None = None) -> Any:
+def linear_recurrence(
+    front: FrontEnd,
+    a: Any,
+    b: Any,
+    *,
+    initial: Any = None,
+    reset: Any = None,
+    reverse: bool = False,
+    axis: int = 0,
+    implementation: str | None = None,
+) -> Any:
     """First-order linear recurrence along one axis.
 
         y_t = a_t y_{t-1} + b_t            (y_{t+1} instead of y_{t-1} when `reverse`)
@@ -53,6 +71,11 @@ def linear_recurrence(front: FrontEnd, a: Any, b: Any, *, initial: Any = None, r
       TypeError: an argument is no array, or has a complex or unknown dtype.
       ValueError: a shape does not fit, `axis` is out of range, or `implementation` cannot run here.
     """
-    (y,) = front.call(LINEAR_RECURRENCE, {"b": b, "a": a, "reset": reset, "initial": initial}, axis=axis, backward=bool(reverse),
-                      implementation=implementation)
+    (y,) = front.call(
+        LINEAR_RECURRENCE,
+        {"b": b, "a": a, "reset": reset, "initial": initial},
+        axis=axis,
+        backward=bool(reverse),
+        implementation=implementation,
+    )
     return y

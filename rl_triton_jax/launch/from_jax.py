@@ -27,8 +27,10 @@ from . import jax_triton, xla_triton
 ROUTES = {"jax-triton": jax_triton.call, "xla-triton": xla_triton.call}
 
 # `jax.export.export(..., disabled_checks=EXPORT_CHECKS)` for programs that may run on a GPU: the custom calls of both routes.
-EXPORT_CHECKS = tuple(export.DisabledSafetyCheck.custom_call(name)
-                      for name in ("triton_kernel_call", "triton_kernel_call_ffi", xla_triton.TARGET))
+EXPORT_CHECKS = tuple(
+    export.DisabledSafetyCheck.custom_call(name)
+    for name in ("triton_kernel_call", "triton_kernel_call_ffi", xla_triton.TARGET)
+)
 
 _route: contextvars.ContextVar[str | None] = contextvars.ContextVar("launch_route", default=None)
 
@@ -71,8 +73,12 @@ def _default_route() -> str:
 
 @functools.cache
 def _warn_once(why: str) -> None:
-    warnings.warn(f"rl_triton_jax: a GPU is present but its Triton kernels cannot run, so XLA is used instead: {why}. "
-                  f"pip install 'rl_triton_jax[cuda13]' brings what is needed.", RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        f"rl_triton_jax: a GPU is present but its Triton kernels cannot run, so XLA is used instead: {why}. "
+        f"pip install 'rl_triton_jax[cuda13]' brings what is needed.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def can_run(name: str, params: dict[str, Any]) -> bool:
@@ -105,9 +111,21 @@ def _device(backend: str) -> Device:
     return Device("cuda", int(capability.replace(".", "")), count)
 
 
-def run(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...], *, backend: str, axis: int, backward: bool,
-        wanted: tuple[bool, ...], present: tuple[bool, ...], dtype: str, accumulate: str, route: str | None,
-        implementation: str | None) -> list[Any]:
+def run(
+    estimator: Estimator,
+    operands: Sequence[Any],
+    shape: tuple[int, ...],
+    *,
+    backend: str,
+    axis: int,
+    backward: bool,
+    wanted: tuple[bool, ...],
+    present: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+    route: str | None,
+    implementation: str | None,
+) -> list[Any]:
     del implementation
     rest = iter(operands)
     steps = shape[axis]
@@ -117,8 +135,13 @@ def run(estimator: Estimator, operands: Sequence[Any], shape: tuple[int, ...], *
             views.append(None)
             continue
         x = next(rest)
-        views.append(View(str(np.dtype(x.dtype)), broadcast_strides(x.shape, row_major(x.shape)),
-                          has_extra_row(estimator, k, x, steps, axis)))
+        views.append(
+            View(
+                str(np.dtype(x.dtype)),
+                broadcast_strides(x.shape, row_major(x.shape)),
+                has_extra_row(estimator, k, x, steps, axis),
+            )
+        )
     outputs = [(View(dtype, row_major(shape)), k) for k, want in enumerate(wanted) if want]
     problem = canonical(estimator, shape, axis, views, outputs, backward, accumulate)
     device = _device(backend)

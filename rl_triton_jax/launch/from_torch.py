@@ -18,7 +18,9 @@ def device_of(index: int) -> Device:
     """What the plan needs to know of a torch GPU."""
     properties = torch.cuda.get_device_properties(index)
     if torch.version.hip:
-        return Device("hip", properties.gcnArchName.split(":")[0], properties.multi_processor_count, properties.warp_size)
+        return Device(
+            "hip", properties.gcnArchName.split(":")[0], properties.multi_processor_count, properties.warp_size
+        )
     return Device("cuda", properties.major * 10 + properties.minor, properties.multi_processor_count)
 
 
@@ -31,7 +33,9 @@ class Prepared:
         self._steps = []
         target = target_of(device)
         for launch in plan.launches:
-            kernel = make_kernel(launch, problem.input_dtypes, problem.output_dtypes, problem.accumulate, False, unaligned)
+            kernel = make_kernel(
+                launch, problem.input_dtypes, problem.output_dtypes, problem.accumulate, False, unaligned
+            )
             compiled = versions.compile_kernel(kernel.source(), target, launch.num_warps, launch.num_stages)
             # Constants keep their places in the argument list; the launcher skips them.
             rest = (*launch.ints, *([None] * len(kernel.constants)))

@@ -12,5 +12,13 @@ from .kernel import make_kernel
 
 def call(launch: Launch, problem: Problem, device: Device, inputs: Sequence[Any], out: Sequence[Any]) -> Sequence[Any]:
     kernel = make_kernel(launch, problem.input_dtypes, problem.output_dtypes, problem.accumulate, True)
-    return versions.jax_triton_call(inputs, kernel=kernel.entry, out_types=list(out), grid=launch.grid, num_warps=launch.num_warps,
-                                    num_stages=launch.num_stages, arch=device.arch, constants=kernel.constants)
+    return versions.jax_triton_call(
+        inputs,
+        kernel=kernel.entry,
+        out_types=list(out),
+        grid=launch.grid,
+        num_warps=launch.num_warps,
+        num_stages=launch.num_stages,
+        arch=device.arch,
+        constants=kernel.constants,
+    )
