@@ -23,7 +23,7 @@ class Effort:
     seconds: float = 0.15
     fewest: int = 6
     most: int = 40
-    chain_reps: int = 40
+    chain_reps: int = 200  # a chain differs from a shorter one by little more than the noise of one blocking call
     warm_up: int = 5
 
     def count(self, one_call_s: float) -> int:
@@ -169,14 +169,14 @@ def graph_time(call: Call, launches: int = 20, replays: int = 15) -> float:
 def marginal_time(short: Call, long: Call, more: int, block: Callable[[Any], None], reps: int) -> tuple[float, float]:
     """Microseconds that each of `more` further calls adds to one jitted computation.
 
-    Taken twice: their mean, and half their distance.
+    Taken twice: their mean, and half their distance. Each chain runs by itself, so that its results lie where they lay
+    before, as in a training loop: XLA writes a captured graph anew when they do not.
     """
 
     def median(call: Call) -> float:
+        for _ in range(5):
+            block(call())
         return statistics.median(seconds_of(call, block) for _ in range(reps)) * 1e6
 
-    for call in (short, long):
-        for _ in range(3):
-            block(call())
     first, second = ((median(long) - median(short)) / more for _ in range(2))
     return (first + second) / 2, abs(first - second) / 2
