@@ -9,12 +9,13 @@ before any arithmetic or store: the compiler never moves a load over a store.
 import triton
 import triton.language as tl
 
-from .combine import apply, compose, compose_both
+from .combine import apply, at, compose, compose_both, mark
 from .operands import (
     all_fixed,
     all_offsets,
     beside,
     column_offsets,
+    edges,
     fold_totals,
     load,
     load_fixed,
@@ -28,17 +29,33 @@ from .operands import (
 
 @triton.jit
 def advance(
-    x, m, near, STEP: tl.constexpr, OPS: tl.constexpr, NEAR: tl.constexpr, HAS: tl.constexpr, MASKED: tl.constexpr
+    x,
+    m,
+    near,
+    first,
+    like,
+    STEP: tl.constexpr,
+    OPS: tl.constexpr,
+    NEAR: tl.constexpr,
+    HAS: tl.constexpr,
+    MASKED: tl.constexpr,
+    SEEN: tl.constexpr,
+    ACC: tl.constexpr,
 ):
-    """Coefficients of one step, and what is near the next one. A masked step changes nothing."""
-    a, b, reset = STEP(x, near, HAS)
-    after = pick(x, OPS, NEAR)
+    """Coefficients of one step, whether it is the walk's first, and what is near the next one.
+
+    A masked step changes nothing.
+    """
+    if SEEN:
+        first = near[len(NEAR)] == 0
+    a, b, reset = STEP(x, near, first, HAS)
+    after = pick(x, like, OPS, NEAR, SEEN, ACC)
     if MASKED:
-        a = tl.where(m, a, 1.0)
-        b = tl.where(m, b, 0.0)
+        a = tl.where(m, a, 1)
+        b = tl.where(m, b, 0)
         reset = reset & m
         after = select(m, after, near)
-    return a, b, reset, after
+    return a, b, reset, first, after
 
 
 @triton.jit
@@ -57,6 +74,8 @@ def columns(
     HAS: tl.constexpr,
     LEVELS: tl.constexpr,
     BACKWARD: tl.constexpr,
+    FIRST: tl.constexpr,
+    LOOKBACK: tl.constexpr,
     ACC: tl.constexpr,
     MODE: tl.constexpr,
     PARTS: tl.constexpr,
@@ -71,11 +90,12 @@ def columns(
     N = ints[1]
     X: tl.constexpr = len(HAS)
     MASKED: tl.constexpr = OPS[MASK][1] != 0
+    SEEN: tl.constexpr = MASKED and FIRST
     i_n = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)[None, :]  # [1, BN]
     i_c = tl.arange(0, C)[:, None]  # [C, 1]
     m_n = i_n < N
     m_cn = m_n & (i_c >= 0)  # [C, BN]
-    o_ops = all_offsets(ints, i_n, OPS, X, LEVELS)
+    o_ops = all_offsets(ints, i_n, OPS, len(OPS), LEVELS)
     fixed = all_fixed(ins, ints, i_n, m_n, OPS, X, LEVELS, ACC, FULL)
     zero = tl.zeros([1, BN], ACC)
     zeros = tl.zeros([C, BN], ACC)
@@ -84,9 +104,7 @@ def columns(
     first = tl.full([], 0, tl.int64)
     last = first + T
     y = zero + load_fixed(ins, ints, i_n, m_n, OPS, INIT, LEVELS, ACC, FULL)
-    edge = ()
-    for j in tl.static_range(len(NEAR)):
-        edge = edge + (zero + load_fixed(ins, ints, i_n, m_n, OPS, EDGES[j], LEVELS, ACC, FULL),)
+    edge = edges(ins, ints, i_n, m_n, zero, OPS, EDGES, SEEN, LEVELS, ACC, FULL)
     near = edge
     if MODE != 0:
         i_p = tl.program_id(1)
@@ -109,7 +127,7 @@ def columns(
             LEVELS,
             ACC,
         )
-    total_a = zero + 1.0
+    total_a = zero + 1
     total_b = zero
 
     for s in tl.range(first, last, C * L, num_stages=STAGES):
@@ -121,8 +139,9 @@ def columns(
             live = m_cn & (o_s + i < last)
             rows = rows + (load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
             if MASKED:
-                o_m = column_offsets(ints, i_n, OPS, MASK, LEVELS) + t * number(ints, OPS[MASK][3], 1 + LEVELS)
-                ms = ms + (load(ins, o_m, live, OPS, MASK, ACC, FULL),)
+                ms = ms + (
+                    load(ins, o_ops[MASK] + t * number(ints, OPS[MASK][3], 1 + LEVELS), live, OPS, MASK, ACC, FULL),
+                )
             else:
                 ms = ms + (live,)
         # What is near each slab's first step.
@@ -132,16 +151,15 @@ def columns(
             # The last real row of the slabs before, found by scanning (coded) selections.
             b_near = ()
             after = ()
-            for j in tl.static_range(len(NEAR)):
-                b_a = zeros + 1.0
+            for j in tl.static_range(len(near)):
+                b_a = zeros + 1
                 b_b = zeros
                 for i in tl.static_range(L):
-                    b_a = tl.where(ms[i], float("nan"), b_a)
-                    b_b = tl.where(ms[i], rows[i][NEAR[j]], b_b)
-                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1.0, zeros, b_a, b_b), 0, compose_both)
+                    b_a = mark(b_a, ms[i], ACC)
+                    b_b = tl.where(ms[i], pick(rows[i], zeros, OPS, NEAR, SEEN, ACC)[j], b_b)
+                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1, zeros, b_a, b_b), 0, compose_both)
                 b_near = b_near + (apply(e_a, e_b, near[j]),)
-                found = apply(s_a, s_b, near[j])
-                after = after + (tl.sum(tl.where(i_c == C - 1, found, 0.0), 0)[None, :],)
+                after = after + (at(i_c == C - 1, apply(s_a, s_b, near[j]), 0),)
             near = after
         else:
             b_near = beside(
@@ -165,41 +183,44 @@ def columns(
 
         # Totals of the slabs, and the carry into each. The compiler shares these coefficients with the walk below.
         if C > 1 or MODE == 1:
-            b_a = zeros + 1.0
+            b_a = zeros + 1
             b_b = zeros
             walked = b_near
             for i in tl.static_range(L):
-                a, b, reset, walked = advance(full[i], ms[i], walked, STEP, OPS, NEAR, HAS, MASKED)
-                b_a = tl.where(reset, float("nan"), a * b_a)
+                a, b, reset, _, walked = advance(
+                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                )
                 b_b = tl.where(reset, b, a * b_b + b)
+                b_a = mark(a * b_a, reset, ACC)
             if MODE == 1:
                 if C > 1:
                     b_a, b_b = tl.associative_scan((b_a, b_b), 0, compose)
-                last_a = tl.sum(tl.where(i_c == C - 1, b_a, 0.0), 0)[None, :]
-                last_b = tl.sum(tl.where(i_c == C - 1, b_b, 0.0), 0)[None, :]
-                total_a, total_b = compose(total_a, total_b, last_a, last_b)
+                total_a, total_b = compose(total_a, total_b, at(i_c == C - 1, b_a, 0), at(i_c == C - 1, b_b, 0))
                 if C == 1:
                     near = walked
             else:
-                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1.0, zeros, b_a, b_b), 0, compose_both)
+                e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1, zeros, b_a, b_b), 0, compose_both)
                 carry = apply(e_a, e_b, y)
-                y = tl.sum(tl.where(i_c == C - 1, apply(s_a, s_b, y), 0.0), 0)[None, :]
+                y = at(i_c == C - 1, apply(s_a, s_b, y), 0)
         else:
             carry = y
 
         if MODE != 1:
             walked = b_near
             for i in tl.static_range(L):
-                a, b, reset, after = advance(full[i], ms[i], walked, STEP, OPS, NEAR, HAS, MASKED)
+                a, b, reset, begins, after = advance(
+                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                )
+                before = carry
                 carry = tl.where(reset, b, a * carry + b)
-                results = FINISH(full[i], walked, carry, HAS)
+                results = FINISH(full[i], walked, begins, carry, before, HAS)
                 t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
                 live = m_cn & (o_s + i < last)
                 for j in tl.static_range(len(OUTS)):
                     o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                     out = results[OUTS[j][5]]
                     if MASKED:
-                        out = tl.where(ms[i], out, 0.0)
+                        out = tl.where(ms[i], out, 0)
                     out = (zeros + out).to(outs[OUTS[j][0]].dtype.element_ty)
                     if FULL:
                         tl.store(outs[OUTS[j][0]] + o, out)

@@ -3,7 +3,8 @@
 An element (a, b) stands for the map y -> a*y + b. A *reset* is the map y -> b whatever y is, NaN and infinity included,
 so it cannot be a multiplication by 0. It is coded as a = NaN: a map whose true `a` is NaN sends every y to NaN, which is
 the reset with b = NaN, so the code takes no value away. Two operands pass through a scan instead of three, and a product
-that underflows to 0 is never mistaken for a reset.
+that underflows to 0 is never mistaken for a reset. Integers hold no NaN and no infinity: there the code is a = 0, and the
+multiplication is a select.
 """
 
 import triton
@@ -11,10 +12,18 @@ import triton.language as tl
 
 
 @triton.jit
-def encode(a, b, reset):
+def mark(a, reset, ACC: tl.constexpr):
+    """`a`, or the code of a reset."""
+    if tl.float32 == ACC or tl.float64 == ACC:
+        return tl.where(reset, float("nan"), a)
+    else:
+        return tl.where(reset, tl.full([], 0, ACC), a)
+
+
+@triton.jit
+def encode(a, b, reset, ACC: tl.constexpr):
     """(a, b, reset) as a coded pair; a NaN in `a` that is no reset moves into `b`."""
-    nan = float("nan")
-    return tl.where(reset, nan, a), tl.where((a != a) & (reset == 0), a, b)
+    return mark(a, reset, ACC), tl.where((a != a) & (reset == 0), a, b)
 
 
 @triton.jit
@@ -39,3 +48,9 @@ def compose_both(ea1, eb1, ia1, ib1, ea2, eb2, ia2, ib2):
     ea, eb = compose(ia1, ib1, ea2, eb2)
     ia, ib = compose(ia1, ib1, ia2, ib2)
     return ea, eb, ia, ib
+
+
+@triton.jit
+def at(m, x, AXIS: tl.constexpr):
+    """The one entry along AXIS where `m` is set, that axis kept."""
+    return tl.expand_dims(tl.sum(tl.where(m, x, tl.zeros_like(x)), AXIS), AXIS)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .combine import apply, compose
+from .combine import apply, at, compose
 
 # Kinds of operand, by how it varies. The numbers are part of the descriptors that `plan` makes.
 ABSENT: tl.constexpr = tl.constexpr(0)
@@ -11,6 +11,8 @@ STEPS: tl.constexpr = tl.constexpr(1)  # along time
 COLUMNS: tl.constexpr = tl.constexpr(2)  # over columns only
 ONE: tl.constexpr = tl.constexpr(3)  # one number behind a pointer
 VALUE: tl.constexpr = tl.constexpr(4)  # one number, passed by value
+EXPECT: tl.constexpr = tl.constexpr(5)  # along time: the sum over actions of a product of two arrays
+MAXIMUM: tl.constexpr = tl.constexpr(6)  # along time: the maximum over actions of an array
 
 # What a split walk does: all of it, the totals of one range of steps, or one range given the totals before it.
 WHOLE: tl.constexpr = tl.constexpr(0)
@@ -92,7 +94,7 @@ def all_fixed(
     """Every operand that does not vary along time, loaded once; a placeholder for each that does."""
     fixed = ()
     for k in tl.static_range(X):
-        if OPS[k][1] == 1:
+        if OPS[k][1] == 1 or OPS[k][1] >= 5:
             fixed = fixed + (tl.full([], 0, ACC),)
         else:
             fixed = fixed + (load_fixed(ins, ints, n, live, OPS, k, LEVELS, ACC, FULL),)
@@ -100,15 +102,48 @@ def all_fixed(
 
 
 @triton.jit
-def all_offsets(ints, n, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr):
-    """Column offsets of every operand that varies along time; a placeholder for each that does not."""
+def all_offsets(ints, n, OPS: tl.constexpr, ROWS: tl.constexpr, LEVELS: tl.constexpr):
+    """Column offsets of every row of the table that varies along time; a placeholder for each that does not."""
     offsets = ()
-    for k in tl.static_range(X):
+    for k in tl.static_range(ROWS):
         if OPS[k][1] == 1:
             offsets = offsets + (column_offsets(ints, n, OPS, k, LEVELS),)
         else:
             offsets = offsets + (n,)
     return offsets
+
+
+@triton.jit
+def fold_actions(
+    ins,
+    ints,
+    offsets,
+    t,
+    live,
+    OPS: tl.constexpr,
+    K: tl.constexpr,
+    LEVELS: tl.constexpr,
+    ACC: tl.constexpr,
+    FULL: tl.constexpr,
+):
+    """An operand that is a sum or a maximum over actions: its arrays are rows of the table from D[0] on, D[3] actions."""
+    Q: tl.constexpr = OPS[K][0]
+    P: tl.constexpr = OPS[K][0] + 1
+    by_q = number(ints, OPS[Q][5], 1 + LEVELS)
+    o_q = offsets[Q] + t * number(ints, OPS[Q][3], 1 + LEVELS)
+    if OPS[K][1] == 5:
+        by_p = number(ints, OPS[P][5], 1 + LEVELS)
+        o_p = offsets[P] + t * number(ints, OPS[P][3], 1 + LEVELS)
+        folded = load(ins, o_q, live, OPS, Q, ACC, FULL) * load(ins, o_p, live, OPS, P, ACC, FULL)
+        for i in tl.range(1, OPS[K][3]):
+            q = load(ins, o_q + i * by_q, live, OPS, Q, ACC, FULL)
+            folded += q * load(ins, o_p + i * by_p, live, OPS, P, ACC, FULL)
+    else:
+        folded = load(ins, o_q, live, OPS, Q, ACC, FULL)
+        for i in tl.range(1, OPS[K][3]):
+            q = load(ins, o_q + i * by_q, live, OPS, Q, ACC, FULL)
+            folded = tl.where((q > folded) | (q != q), q, folded)
+    return folded
 
 
 @triton.jit
@@ -130,6 +165,8 @@ def load_steps(
     for k in tl.static_range(X):
         if OPS[k][1] == 1 and OPS[k][5] < 0:
             x = x + (load(ins, offsets[k] + t * number(ints, OPS[k][3], 1 + LEVELS), live, OPS, k, ACC, FULL),)
+        elif OPS[k][1] >= 5:
+            x = x + (fold_actions(ins, ints, offsets, t, live, OPS, k, LEVELS, ACC, FULL),)
         else:
             x = x + (fixed[k],)
     return x
@@ -151,6 +188,30 @@ def load_where(
 
 
 @triton.jit
+def edges(
+    ins,
+    ints,
+    n,
+    live,
+    like,
+    OPS: tl.constexpr,
+    EDGES: tl.constexpr,
+    SEEN: tl.constexpr,
+    LEVELS: tl.constexpr,
+    ACC: tl.constexpr,
+    FULL: tl.constexpr,
+):
+    """What is near the first step of the walk: values from beyond it, 0 where there are none."""
+    edge = ()
+    for j in tl.static_range(len(EDGES)):
+        v = load_fixed(ins, ints, n, live, OPS, EDGES[j], LEVELS, ACC, FULL)
+        edge = edge + (tl.broadcast_to(v.to(ACC), like.shape),)
+    if SEEN:
+        edge = edge + (tl.full(like.shape, 0, ACC),)
+    return edge
+
+
+@triton.jit
 def beside(
     ins,
     ints,
@@ -164,24 +225,26 @@ def beside(
     LEVELS: tl.constexpr,
     ACC: tl.constexpr,
 ):
-    """The near operands at times `t` where `inner`; their edge values (V(s_T), say) elsewhere."""
+    """The near operands (flags as numbers) at times `t` where `inner`; their edge values (V(s_T), say) elsewhere."""
     near = ()
     for j in tl.static_range(len(NEAR)):
         if OPS[NEAR[j]][1] == 1:
             o = offsets[NEAR[j]] + t * number(ints, OPS[NEAR[j]][3], 1 + LEVELS)
-            v = load(ins, o, inner, OPS, NEAR[j], ACC, False)
+            v = load(ins, o, inner, OPS, NEAR[j], ACC, False).to(ACC)
         else:
-            v = fixed[NEAR[j]]
+            v = fixed[NEAR[j]].to(ACC)
         near = near + (tl.where(inner, v, edge[j]),)
     return near
 
 
 @triton.jit
-def pick(x, OPS: tl.constexpr, NEAR: tl.constexpr):
-    """The operands of one step that the next step of the walk wants to know."""
+def pick(x, like, OPS: tl.constexpr, NEAR: tl.constexpr, SEEN: tl.constexpr, ACC: tl.constexpr):
+    """The operands of one step that the next step of the walk wants to know; with SEEN, also a 1: there was a step."""
     near = ()
     for j in tl.static_range(len(NEAR)):
-        near = near + (x[NEAR[j]],)
+        near = near + (tl.broadcast_to(x[NEAR[j]].to(ACC), like.shape),)
+    if SEEN:
+        near = near + (tl.full(like.shape, 1, ACC),)
     return near
 
 
@@ -203,8 +266,7 @@ def fold_totals(ins, i_p, i_n, m_n, N, y, AXIS: tl.constexpr, PARTS: tl.constexp
     i_q = tl.expand_dims(tl.arange(0, FOLD), 1 - AXIS)
     o_q = i_q.to(tl.int64) * N + i_n
     m_q = (i_q < i_p) & m_n
-    b_a = tl.load(ins[len(ins) - 1] + o_q, mask=m_q, other=1.0)
-    b_b = tl.load(ins[len(ins) - 1] + o_q + tl.full([], PARTS, tl.int64) * N, mask=m_q, other=0.0)
+    b_a = tl.load(ins[len(ins) - 1] + o_q, mask=m_q, other=1)
+    b_b = tl.load(ins[len(ins) - 1] + o_q + tl.full([], PARTS, tl.int64) * N, mask=m_q, other=0)
     s_a, s_b = tl.associative_scan((b_a, b_b), AXIS, compose)
-    last = tl.where(i_q == FOLD - 1, apply(s_a, s_b, y), 0.0)
-    return tl.expand_dims(tl.sum(last, AXIS), AXIS)
+    return at(i_q == FOLD - 1, apply(s_a, s_b, y), AXIS)

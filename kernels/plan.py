@@ -9,7 +9,9 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-ABSENT, STEPS, COLUMNS, ONE, VALUE = range(5)  # kinds of operand; `operands.py` gives them their meaning
+ABSENT, STEPS, COLUMNS, ONE, VALUE, EXPECT, MAXIMUM = range(
+    7
+)  # kinds of operand; `operands.py` gives them their meaning
 WHOLE, TOTALS, APPLY = range(3)
 SCRATCH = -1  # stands for the scratch buffer among a launch's inputs or outputs
 
@@ -36,19 +38,34 @@ class Array:
 
 
 @dataclasses.dataclass(frozen=True)
+class Fold:
+    """An operand made on chip from arrays with an action axis: the sum of a product of two, or the maximum of one."""
+
+    arrays: tuple[Array, ...]
+    by: tuple[int, ...]  # stride of each along the action axis
+    count: int
+
+    @property
+    def kind(self) -> int:
+        return EXPECT if len(self.arrays) == 2 else MAXIMUM
+
+
+@dataclasses.dataclass(frozen=True)
 class Problem:
     """One call in canonical form. `estimator` names the on-chip functions; nothing here depends on which it is."""
 
     estimator: str
     steps: int
     sizes: tuple[int, ...]  # batch axes, innermost first
-    operands: tuple[Array | None, ...]
+    operands: tuple[Array | Fold | None, ...]
     near: tuple[tuple[int, Array | None], ...]  # (operand, its value beside the first step of the walk)
     initial: Array | None
     mask: Array | None
     results: tuple[tuple[Array, int], ...]  # (where to write, which result of `finish`)
     backward: bool
-    accumulate: str  # "float32" or "float64"
+    first: bool  # whether the estimator wants to know which step comes first
+    lookback: bool  # whether `finish` wants the carry
+    accumulate: str  # "float32" or "float64"; an integer type where sums are to be exact
     input_dtypes: tuple[str, ...]  # by buffer
     output_dtypes: tuple[str, ...]
 
@@ -131,7 +148,7 @@ def choose(problem: Problem, device: Device) -> Choice:
     What limits each: one tile, the launch and one round trip to memory; slabs, bytes in flight per multiprocessor; the serial
     walk, bandwidth; rows, instructions of the scan; a split walk, reading its operands twice.
     """
-    narrow = 2 if problem.accumulate == "float64" else 1  # half the elements, for twice the registers
+    narrow = 2 if problem.accumulate.endswith("64") else 1  # half the elements, for twice the registers
     if time_is_contiguous(problem):
         return _choose_rows(problem, device, narrow)
     return _choose_columns(problem, device, narrow)
@@ -186,14 +203,19 @@ class _Strides:
 
 
 def _describe(
-    array: Array | None, slots: dict[int, int], strides: _Strides, last: int, flag: bool = False
+    array: Array | None,
+    slots: dict[int, int],
+    strides: _Strides,
+    last: int,
+    flag: bool = False,
+    kind: int | None = None,
 ) -> tuple[int, ...]:
     """An operand's descriptor (see `kernels/__init__`). Flat: Triton 3.6 cannot index a nested constexpr tuple."""
     if array is None:
         return (-1, ABSENT, int(flag), 0, 0, -1)
     return (
         slots[array.buffer],
-        array.kind,
+        array.kind if kind is None else kind,
         int(array.flag),
         strides.code(array.time),
         strides.code(array.offset),
@@ -202,11 +224,12 @@ def _describe(
     )
 
 
-def _used(arrays: Iterable[Array | None]) -> dict[int, int]:
+def _used(arrays: Iterable[Array | Fold | None]) -> dict[int, int]:
     slots: dict[int, int] = {}
-    for array in arrays:
-        if array is not None:
-            slots.setdefault(array.buffer, len(slots))
+    for one in arrays:
+        for array in one.arrays if isinstance(one, Fold) else (one,):
+            if array is not None:
+                slots.setdefault(array.buffer, len(slots))
     return slots
 
 
@@ -217,13 +240,21 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     ins = _used([*problem.operands, *edges, problem.initial, problem.mask])
     outs = _used([array for array, _ in problem.results])
     strides = _Strides()
-    table = [
-        _describe(a, ins, strides, -1 if a is None else a.only_where, f)
-        for a, f in zip(problem.operands, flags, strict=True)
-    ]
+    table: list[tuple[int, ...]] = []
+    members: list[tuple[int, ...]] = []  # of folds: rows at the end of the table
+    first_member = len(problem.operands) + len(edges) + 2
+    for operand, flag in zip(problem.operands, flags, strict=True):
+        if isinstance(operand, Fold):
+            table.append((first_member + len(members), operand.kind, 0, operand.count, 0, -1))
+            for array, by in zip(operand.arrays, operand.by, strict=True):
+                members.append(_describe(array, ins, strides, strides.code(by), kind=STEPS))
+        else:
+            table.append(_describe(operand, ins, strides, -1 if operand is None else operand.only_where, flag))
     first_edge = len(table)
     table += [_describe(a, ins, strides, -1) for a in (*edges, problem.initial)]
     table.append(_describe(problem.mask, ins, strides, -1, True))
+    init, mask = len(table) - 2, len(table) - 1
+    table += members
     results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
@@ -231,11 +262,13 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
         ("OPS", tuple(table)),
         ("NEAR", tuple(k for k, _ in problem.near)),
         ("EDGES", tuple(range(first_edge, first_edge + len(edges)))),
-        ("INIT", len(table) - 2),
-        ("MASK", len(table) - 1),
+        ("INIT", init),
+        ("MASK", mask),
         ("HAS", tuple(a is not None for a in problem.operands)),
         ("LEVELS", len(problem.sizes)),
         ("BACKWARD", problem.backward),
+        ("FIRST", problem.first),
+        ("LOOKBACK", problem.lookback),
         ("ACC", problem.accumulate),
         ("PARTS", parts),
         ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))),

@@ -7,12 +7,13 @@ tile. Tiles start at multiples of BT, so vector loads stay aligned; places beyon
 import triton
 import triton.language as tl
 
-from .combine import apply, compose, encode
+from .combine import apply, at, compose, compose_both, encode, mark
 from .operands import (
     all_fixed,
     all_offsets,
     beside,
     column_offsets,
+    edges,
     fold_totals,
     load,
     load_fixed,
@@ -38,6 +39,8 @@ def rows(
     HAS: tl.constexpr,
     LEVELS: tl.constexpr,
     BACKWARD: tl.constexpr,
+    FIRST: tl.constexpr,
+    LOOKBACK: tl.constexpr,
     ACC: tl.constexpr,
     MODE: tl.constexpr,
     PARTS: tl.constexpr,
@@ -51,19 +54,18 @@ def rows(
     N = ints[1]
     X: tl.constexpr = len(HAS)
     MASKED: tl.constexpr = OPS[MASK][1] != 0
+    SEEN: tl.constexpr = MASKED and FIRST
     i_n = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None]  # [R, 1]
     i_t = tl.arange(0, BT)[None, :]  # [1, BT]
     m_n = i_n < N
-    o_ops = all_offsets(ints, i_n, OPS, X, LEVELS)
+    o_ops = all_offsets(ints, i_n, OPS, len(OPS), LEVELS)
     fixed = all_fixed(ins, ints, i_n, m_n, OPS, X, LEVELS, ACC, FULL)
     zero = tl.zeros([R, 1], ACC)
     zeros = tl.zeros([R, BT], ACC)
 
     y = zero + load_fixed(ins, ints, i_n, m_n, OPS, INIT, LEVELS, ACC, FULL)
-    near = ()
-    for j in tl.static_range(len(NEAR)):
-        near = near + (zero + load_fixed(ins, ints, i_n, m_n, OPS, EDGES[j], LEVELS, ACC, FULL),)
-    edge = near
+    edge = edges(ins, ints, i_n, m_n, zero, OPS, EDGES, SEEN, LEVELS, ACC, FULL)
+    near = edge
 
     tiles = tl.cdiv(T, BT)
     first = tl.full([], 0, tl.int32)
@@ -75,7 +77,7 @@ def rows(
         last = tl.minimum(first + span, tiles)
         if MODE == 2:
             y = fold_totals(ins, i_p, i_n, m_n, N, y, 1, PARTS, FOLD)
-    total_a = zero + 1.0
+    total_a = zero + 1
     total_b = zero
 
     for k in tl.range(first, last, num_stages=STAGES):
@@ -86,58 +88,54 @@ def rows(
         # Operands at the step walked just before, by loads shifted by one (they hit the cache).
         t_near = (t + 1) if BACKWARD else (t - 1)
         inner = (t_near >= 0) & (t_near < T) & m_n
+        b_near = beside(ins, ints, fixed, o_ops, t_near, inner, edge, OPS, NEAR, LEVELS, ACC)
+        end = (t == start) if BACKWARD else (t == start + BT - 1)
+        begins = ((t == T - 1) if BACKWARD else (t == 0)) & m_n
         if MASKED:
-            m = load(
-                ins,
-                column_offsets(ints, i_n, OPS, MASK, LEVELS) + t * number(ints, OPS[MASK][3], 1 + LEVELS),
-                live,
-                OPS,
-                MASK,
-                ACC,
-                FULL,
-            )
-            m = m & live
-            o_m = column_offsets(ints, i_n, OPS, MASK, LEVELS) + t_near * number(ints, OPS[MASK][3], 1 + LEVELS)
-            real = load(ins, o_m, inner, OPS, MASK, ACC, False) & inner
+            by_m = number(ints, OPS[MASK][3], 1 + LEVELS)
+            m = load(ins, o_ops[MASK] + t * by_m, live, OPS, MASK, ACC, FULL) & live
+            real = load(ins, o_ops[MASK] + t_near * by_m, inner, OPS, MASK, ACC, False) & inner
+            # The last real row before, found by scanning (coded) selections.
+            if SEEN:
+                b_near = b_near + (zeros + 1,)
+            fills = ()
+            after = ()
+            for j in tl.static_range(len(near)):
+                b_a = mark(zeros + 1, real, ACC)
+                b_b = tl.where(real, b_near[j], 0)
+                s_a, s_b = tl.associative_scan((b_a, b_b), 1, compose, reverse=BACKWARD)
+                fill = apply(s_a, s_b, near[j])
+                fills = fills + (fill,)
+                after = after + (at(end, fill, 1),)
+            b_near = fills
+            near = after
+            if SEEN:
+                begins = b_near[len(NEAR)] == 0
         else:
             m = live
-        b_near = beside(ins, ints, fixed, o_ops, t_near, inner, edge, OPS, NEAR, LEVELS, ACC)
-        if MASKED:
-            # The last real row before, found by scanning (coded) selections.
-            fills = ()
-            for j in tl.static_range(len(NEAR)):
-                b_a = tl.where(real, float("nan"), zeros + 1.0)
-                b_b = tl.where(real, b_near[j], 0.0)
-                s_a, s_b = tl.associative_scan((b_a, b_b), 1, compose, reverse=BACKWARD)
-                fills = fills + (apply(s_a, s_b, near[j]),)
-            b_near = fills
-        if MASKED:
-            after = ()
-            for j in tl.static_range(len(NEAR)):
-                end = (t == start) if BACKWARD else (t == start + BT - 1)
-                after = after + (tl.sum(tl.where(end, b_near[j], 0.0), 1)[:, None],)
-            near = after
         x = load_where(ins, ints, x, o_ops, t, live, OPS, X, LEVELS, ACC)
 
-        a, b, reset = STEP(x, b_near, HAS)
-        b_a, b_b = encode(zeros + a, zeros + b, reset)
-        b_a = tl.where(m, b_a, 1.0)
-        b_b = tl.where(m, b_b, 0.0)
-        s_a, s_b = tl.associative_scan((b_a, b_b), 1, compose, reverse=BACKWARD)
-        end = (t == start) if BACKWARD else (t == start + BT - 1)
+        a, b, reset = STEP(x, b_near, begins, HAS)
+        b_a, b_b = encode(zeros + a, zeros + b, reset, ACC)
+        b_a = tl.where(m, b_a, 1)
+        b_b = tl.where(m, b_b, 0)
+        if LOOKBACK and MODE != 1:
+            e_a, e_b, s_a, s_b = tl.associative_scan((zeros + 1, zeros, b_a, b_b), 1, compose_both, reverse=BACKWARD)
+            before = apply(e_a, e_b, y)
+        else:
+            s_a, s_b = tl.associative_scan((b_a, b_b), 1, compose, reverse=BACKWARD)
+            before = zeros
         if MODE == 1:
-            last_a = tl.sum(tl.where(end, s_a, 0.0), 1)[:, None]
-            last_b = tl.sum(tl.where(end, s_b, 0.0), 1)[:, None]
-            total_a, total_b = compose(total_a, total_b, last_a, last_b)
+            total_a, total_b = compose(total_a, total_b, at(end, s_a, 1), at(end, s_b, 1))
         else:
             b_y = apply(s_a, s_b, y)
-            y = tl.sum(tl.where(end, b_y, 0.0), 1)[:, None]
-            results = FINISH(x, b_near, b_y, HAS)
+            y = at(end, b_y, 1)
+            results = FINISH(x, b_near, begins, b_y, before, HAS)
             for j in tl.static_range(len(OUTS)):
                 o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                 out = results[OUTS[j][5]]
                 if MASKED:
-                    out = tl.where(m, out, 0.0)
+                    out = tl.where(m, out, 0)
                 out = (zeros + out).to(outs[OUTS[j][0]].dtype.element_ty)
                 if FULL:
                     tl.store(outs[OUTS[j][0]] + o, out)

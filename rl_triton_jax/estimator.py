@@ -21,30 +21,46 @@ class Role(enum.Enum):
     FACTOR = "factor"  # as DECAY, but an array promotes as data does
     EDGE = "edge"  # [*batch] or a number: a value just beyond the first step of the walk
     MASK = "mask"  # as FLAG; False makes a step invisible
+    ACTIONS = "actions"  # [T, *batch, A]: one number for each action; floating dtypes promote
+
+
+class Over(enum.Enum):
+    """How an operand is made from arrays with an action axis."""
+
+    EXPECTATION = "expectation"  # sum of the product of two
+    MAXIMUM = "maximum"
 
 
 @dataclasses.dataclass(frozen=True)
 class Operand:
     """One operand.
 
-    `edge`: the step function also sees this operand at the step walked just before; beyond the walk's start it is the
-    operand of that name, or one more row of this operand. `only_where`: read only where that flag is set.
-    `carry`: an EDGE that is the recurrence's own value there.
+    `near`: the step function also sees this operand at the step walked just before; beyond the walk's start it is the operand
+    `edge`, or one more row of this operand, or 0. `only_where`: read only where that flag is set. `carry`: an EDGE that is the
+    recurrence's own value there. `folds`: where this operand is not given it is made over the actions of these, which are.
+    `required`: of a DECAY or FACTOR.
     """
 
     name: str
     role: Role = Role.DATA
+    near: bool = False
     edge: str = ""
     only_where: str = ""
     carry: bool = False
+    folds: tuple[str, ...] = ()
+    over: Over = Over.EXPECTATION
+    required: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimator:
-    """`coefficients(xp, x, near) -> (a, b, reset)` and `finish(xp, x, near, y) -> outputs`.
+    """`coefficients(xp, x, near, first) -> (a, b, reset)` and `finish(xp, x, near, first, y, before) -> outputs`.
 
-    `x` has one entry for each operand that is neither an edge nor the mask, None where it was not given; `near` has one for
-    each operand with an edge. `backward`: the walk goes from T-1 to 0, unless the call says `reverse`.
+    `x` maps the names of the operands that are neither edges nor the mask to arrays, None where not given; `near` does for each
+    operand whose neighbour is wanted. `first` is true at the first (real) step of the walk, `before` is y at the step
+    walked just before (the carry's edge, or 0, at the first). `uses_first`, `uses_before`: whether the functions look at
+    these. `backward`: the walk goes from T-1 to 0, unless the call says `reverse`. `integers`: integer data stay integer.
+    `features`: flags may lack trailing axes of the data.
     """
 
     name: str
@@ -53,6 +69,10 @@ class Estimator:
     coefficients: Callable[..., Any]
     finish: Callable[..., Any]
     backward: bool = True
+    uses_first: bool = False
+    uses_before: bool = False
+    integers: bool = False
+    features: bool = False
 
     def index(self, name: str) -> int:
         return [o.name for o in self.operands].index(name)
@@ -60,12 +80,12 @@ class Estimator:
     @property
     def walked(self) -> tuple[int, ...]:
         """Positions of the operands that the step function sees."""
-        return tuple(k for k, o in enumerate(self.operands) if o.role not in (Role.EDGE, Role.MASK))
+        return tuple(k for k, o in enumerate(self.operands) if o.role not in (Role.EDGE, Role.MASK, Role.ACTIONS))
 
     @property
     def neighbours(self) -> tuple[int, ...]:
         """Positions of the operands whose neighbour the step function sees."""
-        return tuple(k for k, o in enumerate(self.operands) if o.edge)
+        return tuple(k for k, o in enumerate(self.operands) if o.near)
 
     def position(self, role: Role, carry: bool = False) -> int | None:
         """Where the mask is, or the carry's edge; None where the estimator has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .estimator import Estimator, Role
+from .estimator import Estimator, Over, Role
 from .problem import has_extra_row
 
 
@@ -23,6 +23,13 @@ class Arrays(Protocol):
     def concat(self, parts: Sequence[Any], axis: int) -> Any: ...
     def slice(self, x: Any, start: int, stop: int, axis: int) -> Any: ...
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any: ...
+    def invert(self, flags: Any) -> Any: ...
+    def exp(self, x: Any) -> Any: ...
+    def minimum(self, x: Any, y: Any) -> Any: ...
+    def expectation(self, x: Any, weights: Any) -> Any: ...  # over the last axis
+    def maximum(self, x: Any) -> Any: ...  # over the last axis
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
+    def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any: ...
 
 
@@ -53,40 +60,62 @@ def evaluate(
     T = shape[axis]
     position = estimator.position(Role.MASK)
     mask = None if position is None or operands[position] is None else xp.to_bool(operands[position])
-    x: list[Any] = []
-    edges: dict[int, Any] = {}
+    x: dict[str, Any] = {}
+    edges: dict[str, Any] = {}
     for k, operand in enumerate(estimator.operands):
-        value = operands[k]
-        if value is None or operand.role is Role.MASK:
-            x.append(None)
+        value, name = operands[k], operand.name
+        if value is None or operand.role in (Role.MASK, Role.ACTIONS):
+            x[name] = None
             continue
         if has_extra_row(estimator, k, value, T, axis):
-            edges[k] = xp.cast(xp.slice(value, T, T + 1, axis), accumulate)
+            edges[name] = xp.cast(xp.slice(value, T, T + 1, axis), accumulate)
             value = xp.slice(value, 0, T, axis)
-        value = xp.to_bool(value) if operand.role is Role.FLAG else xp.cast(value, accumulate)
-        if mask is not None and operand.role not in (Role.FLAG, Role.EDGE):
-            value = xp.where(mask, value, 0)  # whatever masked rows hold stays out of derivatives as well
-        x.append(value)
-    near = []
+        x[name] = xp.to_bool(value) if operand.role is Role.FLAG else xp.cast(value, accumulate)
+    for operand in estimator.operands:
+        if operand.folds and x[operand.name] is None:
+            arrays = [operands[estimator.index(name)] for name in operand.folds]
+            if all(a is not None for a in arrays):
+                arrays = [xp.cast(a, accumulate) for a in arrays]
+                x[operand.name] = xp.expectation(*arrays) if operand.over is Over.EXPECTATION else xp.maximum(*arrays)
+    if mask is not None:  # whatever masked rows hold stays out of derivatives as well
+        for operand in estimator.operands:
+            if operand.role not in (Role.FLAG, Role.EDGE) and x[operand.name] is not None:
+                x[operand.name] = xp.where(mask, x[operand.name], 0)
+
+    def last_real(value: Any, edge: Any) -> Any:
+        """`value` at the real step walked just before: under a mask, by the recurrence that keeps or takes."""
+        if mask is not None:
+            value = xp.recurrence(1.0, xp.broadcast(value, shape), mask, edge, axis, backward)
+        return _beside(xp, value, edge, shape, axis, backward)
+
+    near: dict[str, Any] = {}
     for k in estimator.neighbours:
-        edge = edges.get(k, x[estimator.index(estimator.operands[k].edge)])
-        if x[k] is None or edge is None:
-            near.append(None)
+        operand = estimator.operands[k]
+        value, edge = x[operand.name], edges.get(operand.name, x.get(operand.edge))
+        if value is None:
+            near[operand.name] = None
             continue
-        value = x[k]
-        if mask is not None:  # the last real row before, by the recurrence that keeps or takes
-            edge_full = edge
-            value = xp.recurrence(1.0, xp.broadcast(value, shape), mask, edge_full, axis, backward)
-        near.append(_beside(xp, value, edge, shape, axis, backward))
-    walked = [x[k] for k in estimator.walked]
-    a, b, reset = estimator.coefficients(xp, walked, near)
+        flag = operand.role is Role.FLAG
+        value = xp.cast(value, accumulate) if flag else value
+        value = last_real(value, xp.zero_edge(value, axis) if edge is None else edge)
+        near[operand.name] = value != 0 if flag else value
+    first = None
+    if estimator.uses_first:
+        first = xp.first(shape, axis, backward, operands[0])
+        if mask is not None:
+            seen = xp.cast(xp.broadcast(mask, shape), accumulate)
+            first = last_real(seen, xp.zero_edge(seen, axis)) == 0
+    a, b, reset = estimator.coefficients(xp, x, near, first)
     if mask is not None:
         a, b = xp.where(mask, a, 1), xp.where(mask, b, 0)
         reset = None if reset is None else reset & mask
     position = estimator.position(Role.EDGE, carry=True)
-    initial = None if position is None else x[position]
+    initial = None if position is None else x[estimator.operands[position].name]
     y = xp.recurrence(a, xp.broadcast(b, shape), reset, initial, axis, backward)
-    results = estimator.finish(xp, walked, near, y)
+    before = None
+    if estimator.uses_before:
+        before = _beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
+    results = estimator.finish(xp, x, near, first, y, before)
     results = [r for r, want in zip(results, wanted, strict=True) if want]
     if mask is not None:
         results = [xp.where(mask, r, 0) for r in results]

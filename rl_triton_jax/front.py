@@ -33,8 +33,9 @@ class FrontEnd(Protocol):
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        name: str = "",
     ) -> list[Any]:
-        """Validates the operands and returns the wanted outputs."""
+        """Validates the operands and returns the wanted outputs. `name`: what the user called, if not the estimator."""
         ...
 
     def standardize(self, x: Any, mask: Any) -> Any:

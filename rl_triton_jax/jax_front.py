@@ -33,15 +33,18 @@ class JaxFront:
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        name: str = "",
     ) -> list[Any]:
-        check_implementation(estimator.name, implementation)
-        for name, x in operands.items():
+        name = name or estimator.name
+        check_implementation(name, implementation)
+        operands = {o.name: operands.get(o.name) for o in estimator.operands}
+        for label, x in operands.items():
             if problem.is_array(x) and not isinstance(x, (jax.Array, np.ndarray, np.generic)):
                 raise TypeError(
-                    f"{estimator.name}: `{name}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
-                    f"tensors there is rl_triton_jax.torch.{estimator.name}"
+                    f"{name}: `{label}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
+                    f"tensors there is rl_triton_jax.torch.{name}"
                 )
-        call = problem.validate(estimator, operands, axis)
+        call = problem.validate(estimator, operands, axis, name)
         # NumPy arrays become JAX arrays here, so that dtypes below are those that JAX computes with.
         arrays = {k: jnp.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x for k, x in operands.items()}
         rank = len(call.shape)
@@ -57,6 +60,8 @@ class JaxFront:
                 x = lax.reshape(x, (1,) * rank)
             elif role is Role.EDGE:
                 x = lax.expand_dims(x, [call.axis])
+            elif role is Role.FLAG and x.ndim < rank:
+                x = lax.expand_dims(x, range(x.ndim, rank))
             if role in (Role.DECAY, Role.FACTOR, Role.EDGE) and not jnp.issubdtype(x.dtype, jnp.floating):
                 x = x.astype(accumulate)
             return x

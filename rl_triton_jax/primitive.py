@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from . import recurrence, versions
-from .estimator import Estimator
+from .estimator import Estimator, Role
 from .estimators.linear_recurrence import LINEAR_RECURRENCE
 from .formula import evaluate
 from .launch import from_jax
@@ -31,25 +31,21 @@ def _expand(operands: Sequence[Any], present: Sequence[bool]) -> list[Any]:
 
 def _result_shape(estimator: Estimator, operands: Sequence[Any], present: Sequence[bool], axis: int) -> tuple[int, ...]:
     """Steps from the first operand, batch axes by broadcasting all."""
-    given = list(operands)
-    steps = given[0].shape[axis]
-    shape = [1] * given[0].ndim
-    for k, x in zip([k for k, p in enumerate(present) if p], given, strict=True):
-        if x.ndim != len(shape):
-            raise TypeError(
-                f"{estimator.name}: operand `{estimator.operands[k].name}` has rank {x.ndim}, expected {len(shape)}"
-            )
-        for i, size in enumerate(x.shape):
+    main = operands[0]
+    steps = main.shape[axis]
+    shape = [1] * main.ndim
+    for k, x in zip([k for k, p in enumerate(present) if p], operands, strict=True):
+        name = f"{estimator.name}: operand `{estimator.operands[k].name}`"
+        sizes = x.shape[:-1] if estimator.operands[k].role is Role.ACTIONS else x.shape
+        if len(sizes) != len(shape):
+            raise TypeError(f"{name} has rank {x.ndim}, which does not go with rank {len(shape)}")
+        for i, size in enumerate(sizes):
             if i == axis:
                 if size not in (1, steps) and not has_extra_row(estimator, k, x, steps, axis):
-                    raise TypeError(
-                        f"{estimator.name}: operand `{estimator.operands[k].name}` has {size} steps, expected {steps}"
-                    )
+                    raise TypeError(f"{name} has {size} steps, expected {steps}")
             elif size != 1:
                 if shape[i] not in (1, size):
-                    raise TypeError(
-                        f"{estimator.name}: operand `{estimator.operands[k].name}` of shape {x.shape} does not broadcast"
-                    )
+                    raise TypeError(f"{name} of shape {x.shape} does not broadcast")
                 shape[i] = size
     shape[axis] = steps
     return tuple(shape)
@@ -120,7 +116,8 @@ def _move(x: Any, source: int, target: int) -> Any:
 
 
 def _batch(primitive: Primitive, args: Sequence[Any], dims: Sequence[Any], *, axis: int, **params: Any) -> Any:
-    at = next(d for d in dims if d is not None)
+    # Where the first batched operand has it, but never behind the action axis.
+    at = min(next(d for d in dims if d is not None), args[0].ndim - (dims[0] is not None))
     moved = [lax.expand_dims(x, [at]) if d is None else _move(x, d, at) for x, d in zip(args, dims, strict=True)]
     outs = primitive.bind(*moved, axis=axis + (at <= axis), **params)
     return outs, [at] * len(outs)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .estimator import Estimator, Role
-from .kernels.plan import Array, Problem
+from .kernels.plan import Array, Fold, Problem
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -47,7 +47,7 @@ class Call:
         return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
 
-def _text(shape: Sequence[int]) -> str:
+def _text(shape: Sequence[Any]) -> str:
     return "[" + ", ".join(str(s) for s in shape) + "]"
 
 
@@ -55,19 +55,20 @@ def _describe(x: Any) -> str:
     return f"{dtype_name(x)}{_text(x.shape)}" if is_array(x) else f"{type(x).__name__} {x!r}"
 
 
-def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any) -> Call:
+def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any, name: str = "") -> Call:
     """Checks every operand of a call against the estimator's description.
 
     Raises TypeError for what is no array (or number, where one will do) or has a dtype that cannot be used, ValueError for
-    wrong shapes; each names the argument, what was got and what was expected.
+    wrong shapes; each names the argument, what was got and what was expected, and the function that was called: `name`, where
+    that is not the estimator.
     """
-    name = estimator.name
+    name = name or estimator.name
     main = estimator.operands[0].name
     first = arguments[main]
     for operand in estimator.operands:
         x = arguments[operand.name]
         if x is None:
-            if operand.role in (Role.DECAY, Role.FACTOR):
+            if operand.role in (Role.DECAY, Role.FACTOR) and operand.required:
                 raise TypeError(f"{name}: `{operand.name}` is required: a number or an array")
             continue
         numbers = operand.role in (Role.DECAY, Role.FACTOR, Role.EDGE)
@@ -96,16 +97,35 @@ def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any) -> C
     for operand in estimator.operands[1:]:
         x = arguments[operand.name]
         if x is not None and is_array(x):
-            _check_shape(estimator, operand, tuple(x.shape), call, main)
+            _check_shape(estimator, operand, tuple(x.shape), call, main, name)
+    _check_actions(estimator, arguments, name)
     return call
 
 
-def _check_shape(estimator: Estimator, operand: Any, shape: tuple[int, ...], call: Call, main: str) -> None:
-    got = f"{estimator.name}: `{operand.name}` has shape {_text(shape)}"
+def _check_actions(estimator: Estimator, arguments: Mapping[str, Any], called: str) -> None:
+    """All arrays with an action axis have the same number of actions, one at least."""
+    given = [
+        (o.name, arguments[o.name].shape)
+        for o in estimator.operands
+        if o.role is Role.ACTIONS and arguments[o.name] is not None
+    ]
+    for name, shape in given:
+        if shape[-1] == 0 or shape[-1] != given[0][1][-1]:
+            also = "" if name == given[0][0] else f", `{given[0][0]}` has {given[0][1][-1]}"
+            raise ValueError(f"{called}: `{name}` has {shape[-1]} actions along its last axis{also}")
+
+
+def _check_shape(estimator: Estimator, operand: Any, shape: tuple[int, ...], call: Call, main: str, name: str) -> None:
+    got = f"{name}: `{operand.name}` has shape {_text(shape)}"
     where = f"`{main}` of shape {_text(call.shape)} and axis={call.axis}"
     if operand.role is Role.EDGE:
         if shape not in ((), call.batch):
             raise ValueError(f"{got}; expected {_text(call.batch)} (the batch axes of {where}) or a number")
+    elif operand.role is Role.ACTIONS:
+        if len(shape) != len(call.shape) + 1 or shape[:-1] != call.shape:
+            raise ValueError(
+                f"{got}; expected {_text((*call.shape, 'A'))}, as {where} and one more axis for the A actions"
+            )
     elif operand.role is Role.DATA:
         longer = tuple(s + (k == call.axis) for k, s in enumerate(call.shape))
         if shape == call.shape or (operand.edge and shape == longer):
@@ -115,6 +135,10 @@ def _check_shape(estimator: Estimator, operand: Any, shape: tuple[int, ...], cal
     else:
         if shape == () and operand.role in (Role.DECAY, Role.FACTOR):
             return
+        if estimator.features and operand.role is Role.FLAG and shape == call.shape[: len(shape)] and shape:
+            if call.axis < len(shape):
+                return
+            raise ValueError(f"{got}, which lacks the time axis of {where}")
         if len(shape) != len(call.shape):
             number = "a number, or " if operand.role in (Role.DECAY, Role.FACTOR) else ""
             raise ValueError(
@@ -131,11 +155,22 @@ def has_extra_row(estimator: Estimator, k: int, x: Any, steps: int, axis: int) -
 
 
 def result_dtype(estimator: Estimator, arguments: Mapping[str, Any], promote: Any) -> str:
-    """The promoted dtype of the floating data operands; float32 where none is floating."""
+    """The promoted dtype of the floating data operands; float32 where none is floating.
+
+    Where the estimator keeps integers, those of the first operand stay, in 32 bits at least.
+    """
+    main = dtype_name(arguments[estimator.operands[0].name])
+    if estimator.integers and main in INTEGERS:
+        return main if main.endswith(("32", "64")) else "int32"
     names = []
     for operand in estimator.operands:
         x = arguments[operand.name]
-        if operand.role not in (Role.DATA, Role.EDGE, Role.FACTOR) or x is None or is_number(x) or len(x.shape) == 0:
+        if (
+            operand.role not in (Role.DATA, Role.EDGE, Role.FACTOR, Role.ACTIONS)
+            or x is None
+            or is_number(x)
+            or len(x.shape) == 0
+        ):
             continue  # a 0-d array counts as a number
         if dtype_name(x) in FLOATS:
             names.append(dtype_name(x))
@@ -148,7 +183,9 @@ def result_dtype(estimator: Estimator, arguments: Mapping[str, Any], promote: An
 
 
 def accumulation_dtype(dtype: str) -> str:
-    """16-bit data are computed in float32."""
+    """16-bit data are computed in float32. Unsigned sums are the signed ones, bit for bit."""
+    if dtype in INTEGERS:
+        return "int64" if dtype.endswith("64") else "int32"
     return "float64" if dtype == "float64" else "float32"
 
 
@@ -163,6 +200,8 @@ class View:
     strides: tuple[int, ...]
     extra_row: bool = False
     by_value: bool = False
+    by_action: int = 0  # stride along the action axis, and its length, where there is one
+    actions: int = 0
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -176,6 +215,16 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def broadcast_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True))
+
+
+def view_of(
+    estimator: Estimator, k: int, dtype: str, shape: Sequence[int], strides: Sequence[int], steps: int, axis: int
+) -> View:
+    """Operand `k` as memory; all operands have the rank of the call, but for the action axis."""
+    if estimator.operands[k].role is Role.ACTIONS:
+        return View(dtype, broadcast_strides(shape[:-1], strides[:-1]), by_action=strides[-1], actions=shape[-1])
+    extra = bool(estimator.operands[k].edge) and shape[axis] == steps + 1
+    return View(dtype, broadcast_strides(shape, strides), extra)
 
 
 def canonical(
@@ -215,9 +264,23 @@ def canonical(
         role = estimator.operands[k].role
         return Array(buffers.index(k), time, levels, offset, role in (Role.FLAG, Role.MASK), only_where, view.by_value)
 
+    def fold(names: Sequence[str]) -> Fold | None:
+        given = [estimator.index(name) for name in names]
+        members = [views[k] for k in given]
+        if not names or any(v is None for v in members):
+            return None
+        arrays = tuple(array(k) for k in given)
+        assert all(a is not None for a in arrays)
+        first = members[0]
+        assert first is not None
+        return Fold(tuple(a for a in arrays if a), tuple(v.by_action for v in members if v), first.actions)
+
     walked = estimator.walked
     operands = []
     for k in walked:
+        if views[k] is None and estimator.operands[k].folds:
+            operands.append(fold(estimator.operands[k].folds))
+            continue
         name = estimator.operands[k].only_where
         only = walked.index(estimator.index(name)) if name and views[estimator.index(name)] is not None else -1
         operands.append(array(k, only))
@@ -227,7 +290,8 @@ def canonical(
         if view is not None and view.extra_row:
             near.append((walked.index(k), array(k, edge=True)))
         else:
-            near.append((walked.index(k), array(estimator.index(estimator.operands[k].edge))))
+            edge = estimator.operands[k].edge
+            near.append((walked.index(k), array(estimator.index(edge)) if edge else None))
     initial, mask = estimator.position(Role.EDGE, carry=True), estimator.position(Role.MASK)
     results = tuple(
         (Array(j, v.strides[axis], tuple(v.strides[i] for i in innermost) or (0,)), which)
@@ -243,6 +307,8 @@ def canonical(
         None if mask is None else array(mask),
         results,
         backward,
+        estimator.uses_first,
+        estimator.uses_before,
         accumulate,
         tuple(v.dtype for v in views if v is not None),
         tuple(v.dtype for v, _ in outputs),

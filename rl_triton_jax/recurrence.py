@@ -244,6 +244,28 @@ class JaxArrays:
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
         return jnp.broadcast_to(x, shape)
 
+    def invert(self, flags: Any) -> Any:
+        return jnp.logical_not(flags)
+
+    def exp(self, x: Any) -> Any:
+        return jnp.exp(x)
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        return jnp.minimum(x, y)
+
+    def expectation(self, x: Any, weights: Any) -> Any:
+        return jnp.sum(x * weights, -1)
+
+    def maximum(self, x: Any) -> Any:
+        return jnp.max(x, -1)
+
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        sizes = tuple(s if k == axis else 1 for k, s in enumerate(shape))
+        return lax.broadcasted_iota(jnp.int32, sizes, axis) == (shape[axis] - 1 if backward else 0)
+
+    def zero_edge(self, x: Any, axis: int) -> Any:
+        return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))
+
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if isinstance(a, (int, float)):
             a = np.full((1,) * b.ndim, a, self._accumulate)

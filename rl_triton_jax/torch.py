@@ -13,10 +13,23 @@ from typing import Any
 
 from . import problem, versions
 from .estimator import Estimator, Role
+from .estimators.discounted_returns import discounted_returns as _discounted_returns
+from .estimators.eligibility_traces import eligibility_traces as _eligibility_traces
+from .estimators.episodic_cumsum import episodic_cumsum as _episodic_cumsum
 from .estimators.gae import GAE
 from .estimators.gae import gae as _gae
+from .estimators.lambda_returns import lambda_returns as _lambda_returns
+from .estimators.lambda_returns import q_lambda as _q_lambda
 from .estimators.linear_recurrence import LINEAR_RECURRENCE
 from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
+from .estimators.off_policy import Retrace
+from .estimators.off_policy import general_off_policy_returns as _general_off_policy_returns
+from .estimators.off_policy import retrace as _retrace
+from .estimators.off_policy import tree_backup as _tree_backup
+from .estimators.upgo import upgo as _upgo
+from .estimators.vtrace import VTrace
+from .estimators.vtrace import puffer_advantage as _puffer_advantage
+from .estimators.vtrace import vtrace as _vtrace
 from .formula import evaluate
 from .front import check_implementation, offered_by
 from .kernels.plan import plan
@@ -61,6 +74,29 @@ class TorchArrays:
 
     def broadcast(self, x: Any, shape: tuple[int, ...]) -> Any:
         return x.expand(shape)
+
+    def invert(self, flags: Any) -> Any:
+        return torch.logical_not(flags)
+
+    def exp(self, x: Any) -> Any:
+        return torch.exp(x)
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        return torch.minimum(x, y)
+
+    def expectation(self, x: Any, weights: Any) -> Any:
+        return (x * weights).sum(-1)
+
+    def maximum(self, x: Any) -> Any:
+        return x.amax(-1)
+
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        steps = torch.arange(shape[axis], device=like.device)
+        sizes = [s if k == axis else 1 for k, s in enumerate(shape)]
+        return (steps == (shape[axis] - 1 if backward else 0)).reshape(sizes)
+
+    def zero_edge(self, x: Any, axis: int) -> Any:
+        return torch.zeros_like(x.narrow(axis, 0, 1))
 
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if isinstance(a, (int, float)):
@@ -262,11 +298,7 @@ def _launch(
                 views.append(None)
             elif isinstance(x, Tensor):
                 views.append(
-                    problem.View(
-                        problem.dtype_name(x),
-                        problem.broadcast_strides(x.shape, x.stride()),
-                        problem.has_extra_row(estimator, k, x, shape[axis], axis),
-                    )
+                    problem.view_of(estimator, k, problem.dtype_name(x), x.shape, x.stride(), shape[axis], axis)
                 )
             else:
                 views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
@@ -299,23 +331,26 @@ class TorchFront:
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        name: str = "",
     ) -> list[Any]:
-        check_implementation(estimator.name, implementation)
+        name = name or estimator.name
+        check_implementation(name, implementation)
+        operands = {o.name: operands.get(o.name) for o in estimator.operands}
         main = operands[estimator.operands[0].name]
         for operand in estimator.operands:
             x = operands[operand.name]
             if x is not None and not problem.is_number(x) and not isinstance(x, Tensor):
                 raise TypeError(
-                    f"{estimator.name}: `{operand.name}` must be a torch.Tensor, got {type(x).__name__}; "
-                    f"rl_triton_jax.{estimator.name} takes JAX and NumPy arrays"
+                    f"{name}: `{operand.name}` must be a torch.Tensor, got {type(x).__name__}; "
+                    f"rl_triton_jax.{name} takes JAX and NumPy arrays"
                 )
-        call = problem.validate(estimator, operands, axis)
+        call = problem.validate(estimator, operands, axis, name)
         rank = len(call.shape)
         dtype = problem.result_dtype(estimator, operands, _promote)
         accumulate = problem.accumulation_dtype(dtype)
         backward = estimator.backward if backward is None else backward
         wanted = tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs)
-        kernels = _use_kernels(estimator.name, main.device, implementation)
+        kernels = _use_kernels(name, main.device, implementation)
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         by_value = kernels and not differentiable and main.numel() > 0
@@ -325,13 +360,15 @@ class TorchFront:
                 return None
             if problem.is_number(x):
                 return (
-                    float(x)
+                    (int if accumulate in problem.INTEGERS else float)(x)
                     if by_value
                     else torch.full((1,) * rank, x, dtype=getattr(torch, accumulate), device=main.device)
                 )
             if x.ndim == 0:
                 # A number's worth of memory may lie on the host, as torch's own functions allow.
                 return x.to(main.device).reshape((1,) * rank) if x.device != main.device else x.reshape((1,) * rank)
+            if role is Role.FLAG:
+                return x[(..., *(None,) * (rank - x.ndim))]
             return x.unsqueeze(call.axis) if role is Role.EDGE else x
 
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
@@ -371,7 +408,35 @@ class TorchFront:
 
 TORCH = TorchFront()
 
+discounted_returns = offered_by(TORCH, _discounted_returns)
+eligibility_traces = offered_by(TORCH, _eligibility_traces)
+episodic_cumsum = offered_by(TORCH, _episodic_cumsum)
 gae = offered_by(TORCH, _gae)
+general_off_policy_returns = offered_by(TORCH, _general_off_policy_returns)
+lambda_returns = offered_by(TORCH, _lambda_returns)
 linear_recurrence = offered_by(TORCH, _linear_recurrence)
+puffer_advantage = offered_by(TORCH, _puffer_advantage)
+q_lambda = offered_by(TORCH, _q_lambda)
+retrace = offered_by(TORCH, _retrace)
+tree_backup = offered_by(TORCH, _tree_backup)
+upgo = offered_by(TORCH, _upgo)
+vtrace = offered_by(TORCH, _vtrace)
 
-__all__ = ["GAE", "gae", "linear_recurrence"]
+__all__ = [
+    "GAE",
+    "Retrace",
+    "VTrace",
+    "discounted_returns",
+    "eligibility_traces",
+    "episodic_cumsum",
+    "gae",
+    "general_off_policy_returns",
+    "lambda_returns",
+    "linear_recurrence",
+    "puffer_advantage",
+    "q_lambda",
+    "retrace",
+    "tree_backup",
+    "upgo",
+    "vtrace",
+]

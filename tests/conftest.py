@@ -25,6 +25,27 @@ def gpu_present() -> bool:
     return jax.default_backend() in ("gpu", "cuda", "rocm")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not gpu_present():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+@pytest.fixture(params=["xla-triton", "jax-triton"])
+def gpu_route(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each launch route in turn, where it can be used."""
+    import rl_triton_jax
+    from rl_triton_jax import versions
+
+    if request.param == "jax-triton" and versions.why_no_jax_triton():
+        pytest.skip(str(versions.why_no_jax_triton()))
+    if request.param == "xla-triton" and not versions.xla_triton_is_known_good():
+        pytest.skip("this pair of jaxlib and Triton is not among those known good")
+    with rl_triton_jax.launch_route(request.param):
+        yield request.param
+
+
 def to_jax(tree: Any) -> Any:
     """NumPy arrays to JAX arrays; numbers, flags and None stay what they are."""
     return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, tree)

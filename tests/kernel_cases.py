@@ -53,13 +53,7 @@ def kernel_problem(
             x = np.expand_dims(x, call.axis) if x.ndim else x.reshape((1,) * len(call.shape))
         inputs.append(x)
         strides = tuple(s // x.itemsize for s in x.strides)
-        views.append(
-            canonical_form.View(
-                str(x.dtype),
-                canonical_form.broadcast_strides(x.shape, strides),
-                canonical_form.has_extra_row(estimator, k, x, call.steps, call.axis),
-            )
-        )
+        views.append(canonical_form.view_of(estimator, k, str(x.dtype), x.shape, strides, call.steps, call.axis))
     outputs = [
         (canonical_form.View(dtype, canonical_form.row_major(call.shape)), k) for k in range(len(estimator.outputs))
     ]

@@ -7,12 +7,12 @@ from .bootstrap import next_value
 
 
 @triton.jit
-def step(x, near, HAS: tl.constexpr):
+def step(x, near, first, HAS: tl.constexpr):
     rewards, values, terminated, truncated, next_values, final_values, gamma, lambda_ = x
     v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
     return gamma * lambda_, rewards + gamma * v_next - values, terminated | truncated
 
 
 @triton.jit
-def finish(x, near, y, HAS: tl.constexpr):
+def finish(x, near, first, y, before, HAS: tl.constexpr):
     return y, y + x[1]

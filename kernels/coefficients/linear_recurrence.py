@@ -5,11 +5,11 @@ import triton.language as tl
 
 
 @triton.jit
-def step(x, near, HAS: tl.constexpr):
+def step(x, near, first, HAS: tl.constexpr):
     b, a, reset = x
     return a, b, reset
 
 
 @triton.jit
-def finish(x, near, y, HAS: tl.constexpr):
+def finish(x, near, first, y, before, HAS: tl.constexpr):
     return (y,)

@@ -60,11 +60,14 @@ def check_sources(
         )
 
 
-def next_value(xp: Any, near: Any, terminated: Any, truncated: Any, next_values: Any, final_values: Any) -> Any:
-    """V'(t). Selects, never multiplies: a NaN in a dead place stays there, in derivatives too."""
-    value = next_values if next_values is not None else near
-    if next_values is None and truncated is not None:
-        value = xp.where(truncated, final_values, value)
-    if terminated is not None:
-        value = xp.where(terminated, 0, value)
+def next_value(xp: Any, x: Any, near: Any) -> Any:
+    """V'(t); `near` is V(s_{t+1}) of an ordinary step.
+
+    Selects, never multiplies: a NaN in a dead place stays there, in derivatives too.
+    """
+    value = near if x["next_values"] is None else x["next_values"]
+    if x.get("final_values") is not None:
+        value = xp.where(x["truncated"], x["final_values"], value)
+    if x["terminated"] is not None:
+        value = xp.where(x["terminated"], 0, value)
     return value

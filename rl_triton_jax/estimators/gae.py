@@ -23,21 +23,21 @@ class GAE(NamedTuple):
     returns: Any
 
 
-def coefficients(xp: Any, x: Any, near: Any) -> Any:
-    rewards, values, terminated, truncated, next_values, final_values, gamma, lambda_ = x
-    v_next = next_value(xp, near[0], terminated, truncated, next_values, final_values)
-    return gamma * lambda_, rewards + gamma * v_next - values, xp.any_of(terminated, truncated)
+def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
+    v_next = next_value(xp, x, near["values"])
+    delta = x["rewards"] + x["gamma"] * v_next - x["values"]
+    return x["gamma"] * x["lambda_"], delta, xp.any_of(x["terminated"], x["truncated"])
 
 
-def finish(xp: Any, x: Any, near: Any, y: Any) -> Any:
-    return y, y + x[1]
+def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
+    return y, y + x["values"]
 
 
 GAE_ESTIMATOR = Estimator(
     name="gae",
     operands=(
         Operand("rewards"),
-        Operand("values", edge="last_values"),
+        Operand("values", near=True, edge="last_values"),
         Operand("terminated", Role.FLAG),
         Operand("truncated", Role.FLAG),
         Operand("last_values", Role.EDGE),

@@ -11,12 +11,11 @@ from ..estimator import Estimator, Operand, Role
 from ..front import FrontEnd
 
 
-def coefficients(xp: Any, x: Any, near: Any) -> Any:
-    b, a, reset = x
-    return a, b, reset
+def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
+    return x["a"], x["b"], x["reset"]
 
 
-def finish(xp: Any, x: Any, near: Any, y: Any) -> Any:
+def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
     return (y,)
 
 

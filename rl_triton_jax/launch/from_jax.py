@@ -21,7 +21,7 @@ from jax import export
 from .. import versions
 from ..estimator import Estimator
 from ..kernels.plan import SCRATCH, Device, plan
-from ..problem import View, broadcast_strides, canonical, flags, has_extra_row, row_major
+from ..problem import View, canonical, flags, row_major, view_of
 from . import jax_triton, xla_triton
 
 ROUTES = {"jax-triton": jax_triton.call, "xla-triton": xla_triton.call}
@@ -135,13 +135,7 @@ def run(
             views.append(None)
             continue
         x = next(rest)
-        views.append(
-            View(
-                str(np.dtype(x.dtype)),
-                broadcast_strides(x.shape, row_major(x.shape)),
-                has_extra_row(estimator, k, x, steps, axis),
-            )
-        )
+        views.append(view_of(estimator, k, str(np.dtype(x.dtype)), x.shape, row_major(x.shape), steps, axis))
     outputs = [(View(dtype, row_major(shape)), k) for k, want in enumerate(wanted) if want]
     problem = canonical(estimator, shape, axis, views, outputs, backward, accumulate)
     device = _device(backend)

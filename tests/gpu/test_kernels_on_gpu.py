@@ -16,6 +16,8 @@ import pytest
 import rl_triton_jax
 from benchmarks.shapes import SMOKE, TARGETS, USERS, Shape
 
+pytestmark = pytest.mark.gpu
+
 ODD = (
     *(
         Shape("time_major", T, N)
@@ -57,8 +59,8 @@ def check(got: Any, problem: dict[str, Any], variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name + ("b" if s.axis else ""))
-def test_gae(route: str, shape: Shape, variant: str) -> None:
-    if route == "jax-triton" and shape not in (*SMOKE, *ODD):
+def test_gae(gpu_route: str, shape: Shape, variant: str) -> None:
+    if gpu_route == "jax-triton" and shape not in (*SMOKE, *ODD):
         pytest.skip("the same kernels; the odd sizes are enough for this route")
     problem = make(shape, variant)
     with jax.enable_x64(variant == "float64"):
@@ -69,7 +71,7 @@ def test_gae(route: str, shape: Shape, variant: str) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape", [*SMOKE, *ODD], ids=lambda s: s.name + ("b" if s.axis else ""))
-def test_linear_recurrence(route: str, shape: Shape, reverse: bool) -> None:
+def test_linear_recurrence(gpu_route: str, shape: Shape, reverse: bool) -> None:
     problem = oracle.recurrence_problem(9, shape.dims, shape.axis, rate=0.02)
     arrays = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, problem)
     got = rl_triton_jax.linear_recurrence(**arrays, reverse=reverse, implementation="triton")
@@ -78,7 +80,7 @@ def test_linear_recurrence(route: str, shape: Shape, reverse: bool) -> None:
 
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("steps", "rtol"), [(65_536, 1e-5), (10_000_000, 1e-4)])
-def test_long_sums(route: str, steps: int, rtol: float, axis: int) -> None:
+def test_long_sums(gpu_route: str, steps: int, rtol: float, axis: int) -> None:
     """gamma = lambda = 1 and no flags: a plain sum, summed once more in float64."""
     rng = np.random.default_rng(10)
     dims = (steps, 2) if axis == 0 else (2, steps)
@@ -99,7 +101,7 @@ def test_long_sums(route: str, steps: int, rtol: float, axis: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(20, 256), (128, 4096)])
-def test_nothing_but_the_kernel(route: str, shape: tuple[int, int]) -> None:
+def test_nothing_but_the_kernel(gpu_route: str, shape: tuple[int, int]) -> None:
     """One launch, and no copy, transpose or cast beside it."""
     rewards = jnp.ones(shape, jnp.float32)
     flags = jnp.zeros(shape, bool)
@@ -120,7 +122,7 @@ def test_nothing_but_the_kernel(route: str, shape: tuple[int, int]) -> None:
     assert work[0] in ("custom-call", "fusion"), text
 
 
-def test_numbers_do_not_move(route: str) -> None:
+def test_numbers_do_not_move(gpu_route: str) -> None:
     """Two runs give the same bits."""
     arrays = jax.tree.map(jnp.asarray, make(Shape("time_major", 70001, 5), "both flags"))
     call = jax.jit(lambda a: rl_triton_jax.gae(**a, implementation="triton"))

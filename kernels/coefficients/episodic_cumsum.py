@@ -1,0 +1,15 @@
+"""Episodic sums on chip; the maths is in `rl_triton_jax.estimators.episodic_cumsum`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def step(x, near, first, HAS: tl.constexpr):
+    inputs, _, starts = x
+    return 1, inputs, (near[0] != 0) | starts
+
+
+@triton.jit
+def finish(x, near, first, y, before, HAS: tl.constexpr):
+    return (y,)
