@@ -13,9 +13,11 @@ from .estimators.eligibility_traces import eligibility_traces as _eligibility_tr
 from .estimators.episodic_cumsum import episodic_cumsum as _episodic_cumsum
 from .estimators.gae import GAE
 from .estimators.gae import gae as _gae
+from .estimators.gae_packed import gae_packed as _gae_packed
 from .estimators.lambda_returns import lambda_returns as _lambda_returns
 from .estimators.lambda_returns import q_lambda as _q_lambda
 from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
+from .estimators.n_step_returns import n_step_returns as _n_step_returns
 from .estimators.off_policy import Retrace
 from .estimators.off_policy import general_off_policy_returns as _general_off_policy_returns
 from .estimators.off_policy import retrace as _retrace
@@ -32,9 +34,11 @@ discounted_returns = offered_by(JAX, _discounted_returns)
 eligibility_traces = offered_by(JAX, _eligibility_traces)
 episodic_cumsum = offered_by(JAX, _episodic_cumsum)
 gae = offered_by(JAX, _gae)
+gae_packed = offered_by(JAX, _gae_packed)
 general_off_policy_returns = offered_by(JAX, _general_off_policy_returns)
 lambda_returns = offered_by(JAX, _lambda_returns)
 linear_recurrence = offered_by(JAX, _linear_recurrence)
+n_step_returns = offered_by(JAX, _n_step_returns)
 puffer_advantage = offered_by(JAX, _puffer_advantage)
 q_lambda = offered_by(JAX, _q_lambda)
 retrace = offered_by(JAX, _retrace)
@@ -56,10 +60,12 @@ __all__ = [
     "eligibility_traces",
     "episodic_cumsum",
     "gae",
+    "gae_packed",
     "general_off_policy_returns",
     "lambda_returns",
     "launch_route",
     "linear_recurrence",
+    "n_step_returns",
     "puffer_advantage",
     "q_lambda",
     "retrace",

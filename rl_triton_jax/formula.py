@@ -28,12 +28,16 @@ class Arrays(Protocol):
     def minimum(self, x: Any, y: Any) -> Any: ...
     def expectation(self, x: Any, weights: Any) -> Any: ...  # over the last axis
     def maximum(self, x: Any) -> Any: ...  # over the last axis
+    def arange(self, shape: tuple[int, ...], axis: int, like: Any) -> Any: ...  # 0, 1, ...; size 1 but along `axis`
+    def compressing(self, mask: Any, axis: int) -> Any: ...  # indices that bring the real rows to the front, in order
+    def take(self, x: Any, indices: Any, axis: int) -> Any: ...
+    def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
     def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any: ...
 
 
-def _beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, backward: bool) -> Any:
+def beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, backward: bool) -> Any:
     """`x` at the step walked just before; `edge` beyond the walk's start."""
     T = shape[axis]
     x = xp.broadcast(x, shape)
@@ -82,11 +86,22 @@ def evaluate(
             if operand.role not in (Role.FLAG, Role.EDGE) and x[operand.name] is not None:
                 x[operand.name] = xp.where(mask, x[operand.name], 0)
 
+    def finished(results: Sequence[Any]) -> list[Any]:
+        results = [r for r, want in zip(results, wanted, strict=True) if want]
+        if mask is not None:
+            results = [xp.where(mask, r, 0) for r in results]
+        return [xp.cast(xp.broadcast(r, shape), dtype) for r in results]
+
+    if estimator.whole is not None:
+        return finished(estimator.whole(xp, x, edges, mask, shape, axis, accumulate))
+    assert estimator.coefficients is not None
+    assert estimator.finish is not None
+
     def last_real(value: Any, edge: Any) -> Any:
         """`value` at the real step walked just before: under a mask, by the recurrence that keeps or takes."""
         if mask is not None:
             value = xp.recurrence(1.0, xp.broadcast(value, shape), mask, edge, axis, backward)
-        return _beside(xp, value, edge, shape, axis, backward)
+        return beside(xp, value, edge, shape, axis, backward)
 
     near: dict[str, Any] = {}
     for k in estimator.neighbours:
@@ -114,9 +129,5 @@ def evaluate(
     y = xp.recurrence(a, xp.broadcast(b, shape), reset, initial, axis, backward)
     before = None
     if estimator.uses_before:
-        before = _beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
-    results = estimator.finish(xp, x, near, first, y, before)
-    results = [r for r, want in zip(results, wanted, strict=True) if want]
-    if mask is not None:
-        results = [xp.where(mask, r, 0) for r in results]
-    return [xp.cast(xp.broadcast(r, shape), dtype) for r in results]
+        before = beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
+    return finished(estimator.finish(xp, x, near, first, y, before))

@@ -79,6 +79,21 @@ class JaxFront:
             route=from_jax.current_route(),
         )
 
+    def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
+        total = like.shape[0]
+        cu_seqlens = jnp.asarray(cu_seqlens)
+        starts, last = cu_seqlens[:-1], cu_seqlens[1:] - 1
+        none = last < starts
+        if mask is not None and total:  # the last real token not behind it, if that is in the same sequence
+            real = lax.cummax(jnp.where(jnp.asarray(mask) != 0, jnp.arange(total), -1))
+            last = real[jnp.clip(last, 0, total - 1)]
+            none |= last < starts
+        last = jnp.where(none, total, last)  # out of range: dropped
+        dtype = like.dtype if jnp.issubdtype(like.dtype, jnp.floating) else jnp.float32
+        values = jnp.broadcast_to(jnp.asarray(last_values).astype(dtype), last.shape)
+        flags = jnp.zeros(total, bool).at[last].set(True, mode="drop")
+        return flags, jnp.zeros(total, dtype).at[last].set(values, mode="drop")
+
     def standardize(self, x: Any, mask: Any) -> Any:
         dtype = x.dtype
         x = x.astype(problem.accumulation_dtype(str(dtype)))

@@ -104,6 +104,8 @@ def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any
     shape = _result_shape(estimator, operands, params["present"], params["axis"])
     if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(estimator.name, params):
         return _xla(estimator, *operands, parallel=True, **params)
+    if estimator.whole is not None:
+        return _xla(estimator, *operands, parallel=True, **params)  # the recurrences in it are launched
     return from_jax.run(estimator, operands, shape, backend=backend, **params)
 
 

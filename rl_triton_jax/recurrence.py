@@ -6,6 +6,8 @@ so every derivative of every estimator runs the same kernels.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -233,7 +235,7 @@ class JaxArrays:
 
     def any_of(self, *flags: Any) -> Any:
         given = [f for f in flags if f is not None]
-        return None if not given else given[0] if len(given) == 1 else given[0] | given[1]
+        return functools.reduce(operator.or_, given) if given else None
 
     def concat(self, parts: Any, axis: int) -> Any:
         return jnp.concatenate(parts, axis)
@@ -259,9 +261,20 @@ class JaxArrays:
     def maximum(self, x: Any) -> Any:
         return jnp.max(x, -1)
 
+    def arange(self, shape: tuple[int, ...], axis: int, like: Any) -> Any:
+        return lax.broadcasted_iota(jnp.int32, tuple(s if k == axis else 1 for k, s in enumerate(shape)), axis)
+
+    def compressing(self, mask: Any, axis: int) -> Any:
+        return jnp.argsort(jnp.logical_not(mask), axis=axis, stable=True)
+
+    def take(self, x: Any, indices: Any, axis: int) -> Any:
+        return jnp.take_along_axis(x, indices, axis)
+
+    def untake(self, x: Any, indices: Any, axis: int) -> Any:
+        return jnp.put_along_axis(jnp.zeros_like(x), indices, x, axis, inplace=False)
+
     def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
-        sizes = tuple(s if k == axis else 1 for k, s in enumerate(shape))
-        return lax.broadcasted_iota(jnp.int32, sizes, axis) == (shape[axis] - 1 if backward else 0)
+        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
 
     def zero_edge(self, x: Any, axis: int) -> Any:
         return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))

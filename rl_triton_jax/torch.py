@@ -8,6 +8,7 @@ is evaluated around the recurrence, whose forward and backward passes are the ke
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,10 +19,12 @@ from .estimators.eligibility_traces import eligibility_traces as _eligibility_tr
 from .estimators.episodic_cumsum import episodic_cumsum as _episodic_cumsum
 from .estimators.gae import GAE
 from .estimators.gae import gae as _gae
+from .estimators.gae_packed import gae_packed as _gae_packed
 from .estimators.lambda_returns import lambda_returns as _lambda_returns
 from .estimators.lambda_returns import q_lambda as _q_lambda
 from .estimators.linear_recurrence import LINEAR_RECURRENCE
 from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
+from .estimators.n_step_returns import n_step_returns as _n_step_returns
 from .estimators.off_policy import Retrace
 from .estimators.off_policy import general_off_policy_returns as _general_off_policy_returns
 from .estimators.off_policy import retrace as _retrace
@@ -64,7 +67,7 @@ class TorchArrays:
 
     def any_of(self, *flags: Any) -> Any:
         given = [f for f in flags if f is not None]
-        return None if not given else given[0] if len(given) == 1 else given[0] | given[1]
+        return functools.reduce(operator.or_, given) if given else None
 
     def concat(self, parts: Any, axis: int) -> Any:
         return torch.cat(list(parts), axis)
@@ -90,10 +93,22 @@ class TorchArrays:
     def maximum(self, x: Any) -> Any:
         return x.amax(-1)
 
+    def arange(self, shape: tuple[int, ...], axis: int, like: Any) -> Any:
+        return torch.arange(shape[axis], device=like.device).reshape(
+            [s if k == axis else 1 for k, s in enumerate(shape)]
+        )
+
+    def compressing(self, mask: Any, axis: int) -> Any:
+        return torch.argsort(torch.logical_not(mask), dim=axis, stable=True)
+
+    def take(self, x: Any, indices: Any, axis: int) -> Any:
+        return torch.take_along_dim(x, indices, axis)
+
+    def untake(self, x: Any, indices: Any, axis: int) -> Any:
+        return torch.zeros_like(x).scatter(axis, indices, x)
+
     def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
-        steps = torch.arange(shape[axis], device=like.device)
-        sizes = [s if k == axis else 1 for k, s in enumerate(shape)]
-        return (steps == (shape[axis] - 1 if backward else 0)).reshape(sizes)
+        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
 
     def zero_edge(self, x: Any, axis: int) -> Any:
         return torch.zeros_like(x.narrow(axis, 0, 1))
@@ -350,7 +365,7 @@ class TorchFront:
         accumulate = problem.accumulation_dtype(dtype)
         backward = estimator.backward if backward is None else backward
         wanted = tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs)
-        kernels = _use_kernels(name, main.device, implementation)
+        kernels = _use_kernels(name, main.device, implementation) and estimator.whole is None
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         by_value = kernels and not differentiable and main.numel() > 0
@@ -389,6 +404,20 @@ class TorchFront:
             wanted=wanted,
         )
 
+    def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
+        total = like.shape[0]
+        starts, last = cu_seqlens[:-1].long(), cu_seqlens[1:].long() - 1
+        none = last < starts
+        if mask is not None and total:  # the last real token not behind it, if that is in the same sequence
+            real = torch.where(mask != 0, torch.arange(total, device=like.device), -1).cummax(0).values
+            last = real[last.clamp(0, total - 1)]
+            none = none | (last < starts)
+        last = torch.where(none, total, last)  # one more place, cut off below
+        dtype = like.dtype if like.dtype.is_floating_point else torch.float32
+        values = torch.as_tensor(last_values, dtype=dtype, device=like.device).expand(last.shape)
+        flags = torch.zeros(total + 1, dtype=torch.bool, device=like.device).index_fill(0, last, True)
+        return flags[:total], torch.zeros(total + 1, dtype=dtype, device=like.device).scatter(0, last, values)[:total]
+
     def standardize(self, x: Any, mask: Any) -> Any:
         dtype = x.dtype
         if x.numel() == 0:
@@ -412,9 +441,11 @@ discounted_returns = offered_by(TORCH, _discounted_returns)
 eligibility_traces = offered_by(TORCH, _eligibility_traces)
 episodic_cumsum = offered_by(TORCH, _episodic_cumsum)
 gae = offered_by(TORCH, _gae)
+gae_packed = offered_by(TORCH, _gae_packed)
 general_off_policy_returns = offered_by(TORCH, _general_off_policy_returns)
 lambda_returns = offered_by(TORCH, _lambda_returns)
 linear_recurrence = offered_by(TORCH, _linear_recurrence)
+n_step_returns = offered_by(TORCH, _n_step_returns)
 puffer_advantage = offered_by(TORCH, _puffer_advantage)
 q_lambda = offered_by(TORCH, _q_lambda)
 retrace = offered_by(TORCH, _retrace)
@@ -430,9 +461,11 @@ __all__ = [
     "eligibility_traces",
     "episodic_cumsum",
     "gae",
+    "gae_packed",
     "general_off_policy_returns",
     "lambda_returns",
     "linear_recurrence",
+    "n_step_returns",
     "puffer_advantage",
     "q_lambda",
     "retrace",
