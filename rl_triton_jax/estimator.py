@@ -59,9 +59,10 @@ class Estimator:
     `x` maps the names of the operands that are neither edges nor the mask to arrays, None where not given; `near` does for each
     operand whose neighbour is wanted. `first` is true at the first (real) step of the walk, `before` is y at the step
     walked just before (the carry's edge, or 0, at the first). `uses_first`, `uses_before`: whether the functions look at
-    these. `whole(xp, x, edges, mask, shape, axis, accumulate) -> outputs` stands in their place for what is more than one recurrence; such an
-    estimator has no kernel of its own and runs those of the recurrences in it. `backward`: the walk goes from T-1 to 0, unless the call says `reverse`. `integers`: integer data stay integer.
-    `features`: flags may lack trailing axes of the data.
+    these. `whole(xp, x, edges, mask, shape, axis, accumulate) -> outputs` stands in their place for what is more than
+    one recurrence; such an estimator has no kernel of its own and runs those of the recurrences in it. `backward`: the
+    walk goes from T-1 to 0, unless the call says `reverse`. `integers`: integer data stay integer. `features`: flags
+    may lack trailing axes of the data.
     """
 
     name: str

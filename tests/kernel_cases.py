@@ -10,11 +10,39 @@ from rl_triton_jax.kernels.plan import Choice, Problem
 
 from rl_triton_jax import problem as canonical_form
 from rl_triton_jax.estimator import Estimator, Role
+from rl_triton_jax.estimators.discounted_returns import DISCOUNTED_RETURNS
+from rl_triton_jax.estimators.eligibility_traces import ELIGIBILITY_TRACES
+from rl_triton_jax.estimators.episodic_cumsum import EPISODIC_CUMSUM
 from rl_triton_jax.estimators.gae import GAE_ESTIMATOR
+from rl_triton_jax.estimators.lambda_returns import LAMBDA_RETURNS
 from rl_triton_jax.estimators.linear_recurrence import LINEAR_RECURRENCE
+from rl_triton_jax.estimators.off_policy import OFF_POLICY
+from rl_triton_jax.estimators.upgo import UPGO
+from rl_triton_jax.estimators.vtrace import VTRACE
 
-ESTIMATORS: dict[str, Estimator] = {e.name: e for e in (GAE_ESTIMATOR, LINEAR_RECURRENCE)}
-DEFAULTS: dict[str, dict[str, Any]] = {"gae": {"gamma": 0.99, "lambda_": 0.95}, "linear_recurrence": {}}
+ESTIMATORS: dict[str, Estimator] = {
+    e.name: e
+    for e in (
+        GAE_ESTIMATOR,
+        LINEAR_RECURRENCE,
+        DISCOUNTED_RETURNS,
+        ELIGIBILITY_TRACES,
+        EPISODIC_CUMSUM,
+        LAMBDA_RETURNS,
+        OFF_POLICY,
+        UPGO,
+        VTRACE,
+    )
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gae": {"gamma": 0.99, "lambda_": 0.95},
+    "discounted_returns": {"gamma": 0.99},
+    "eligibility_traces": {"gamma": 0.99, "lambda_": 0.95},
+    "lambda_returns": {"gamma": 0.99, "lambda_": 0.95},
+    "off_policy": {"gamma": 0.99},
+    "upgo": {"gamma": 1.0},
+    "vtrace": {"gamma": 0.99, "lambda_": 1.0},
+}
 
 
 def columns(warps: int, C: int, L: int, BN: int, stages: int = 1, parts: int = 1) -> Choice:
@@ -30,7 +58,7 @@ def kernel_problem(
 ) -> tuple[Problem, list[Any], tuple[int, ...]]:
     """(problem, inputs, result shape) of a call's keyword arguments; numbers go by value or as arrays of one number."""
     estimator = ESTIMATORS[name]
-    arguments = {**DEFAULTS[name], **arguments}
+    arguments = {**DEFAULTS.get(name, {}), **arguments}
     axis = arguments.get("axis", 0)
     backward = arguments.get("reverse", estimator.backward)
     operands = {o.name: arguments.get(o.name) for o in estimator.operands}

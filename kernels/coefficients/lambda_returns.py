@@ -8,7 +8,7 @@ from .bootstrap import next_value
 
 @triton.jit
 def step(x, near, first, HAS: tl.constexpr):
-    rewards, values, terminated, truncated, next_values, final_values, gamma, lambda_ = x
+    rewards, _, terminated, truncated, next_values, final_values, gamma, lambda_ = x
     v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
     ends = first | terminated | truncated
     return gamma * lambda_, rewards + gamma * tl.where(ends, v_next, (1 - lambda_) * v_next), ends

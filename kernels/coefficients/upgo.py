@@ -22,7 +22,7 @@ def step(x, near, first, HAS: tl.constexpr):
 
 @triton.jit
 def finish(x, near, first, y, before, HAS: tl.constexpr):
-    rewards, values, terminated, truncated, next_values, final_values, gamma = x
+    rewards, _, terminated, truncated, next_values, final_values, gamma = x
     if HAS[4]:
         return (y,)
     else:

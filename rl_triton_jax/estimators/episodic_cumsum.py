@@ -57,8 +57,8 @@ def episodic_cumsum(
     Args:
       inputs: `[T, *batch]`, or any shape with the steps along `axis`; trailing axes may be features. Integers are summed exactly
         and stay integer, in 32 bits at least (the sum wraps around where it does not fit, as NumPy's does).
-      done: any dtype, non-zero is true; None means never. Either as many axes as `inputs`, where size-1 axes broadcast, or exactly
-        the leading axes of `inputs`.
+      done: any dtype, non-zero is true; None means never. Either as many axes as `inputs`, where size-1 axes broadcast,
+        or exactly the leading axes of `inputs`.
       initial: shaped as one step of `inputs`, or a number: the sum before step 0; 0 when None. Integer where `inputs` are.
       resets: "after": `done` marks the last step of an episode (terminated or truncated). "before": it marks the first.
       axis: which axis holds the steps. Every other axis is batch; nothing is transposed.
@@ -70,14 +70,14 @@ def episodic_cumsum(
     Raises:
       TypeError: an argument is no array (or number, where one will do), or has a dtype that cannot be used; a floating `initial`
         for integer `inputs`.
-      ValueError: a shape does not fit, `resets` is neither "after" nor "before", `axis` is out of range, or `implementation` cannot
-        run here.
+      ValueError: a shape does not fit, `resets` is neither "after" nor "before", `axis` is out of range, or
+        `implementation` cannot run here.
     """
     if resets not in ("after", "before"):
         raise ValueError(f"episodic_cumsum: unknown `resets` {resets!r}; expected 'after' or 'before'")
-    if is_array(inputs) and dtype_name(inputs) in INTEGERS:
-        if isinstance(initial, float) or (is_array(initial) and dtype_name(initial) in FLOATS):
-            raise TypeError("episodic_cumsum: `initial` is floating but `inputs` are integers; convert one of them")
+    floating = isinstance(initial, float) or (is_array(initial) and dtype_name(initial) in FLOATS)
+    if floating and is_array(inputs) and dtype_name(inputs) in INTEGERS:
+        raise TypeError("episodic_cumsum: `initial` is floating but `inputs` are integers; convert one of them")
     operands = {
         "inputs": inputs,
         "done": done if resets == "after" else None,

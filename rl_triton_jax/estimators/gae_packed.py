@@ -1,7 +1,7 @@
 """Generalised advantage estimation over sequences of any length, packed one behind the other (RLHF).
 
-A packed buffer is one row of steps in which every sequence's last token ends an episode: `gae` with flags made from the offsets. The kernels
-split the row over the machine by steps and not by sequences, so lengths do not matter.
+A packed buffer is one row of steps in which every sequence's last token ends an episode: `gae` with flags made from the
+offsets. The kernels split the row over the machine by steps and not by sequences, so lengths do not matter.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     G_t = r_t + gamma_t V'(t)                                           where a flag is set, and at t = T-1
     G_t = r_t + gamma_t [(1 - lambda_t) V'(t) + lambda_t G_{t+1}]       elsewhere
 
-with V'(t) after the rule in `bootstrap`. Sutton and Barto, "Reinforcement Learning" (2018), ch. 12; Peng and Williams, "Incremental
-Multi-Step Q-Learning" (1996), for V'(t) = max_a Q(s_{t+1}, a).
+with V'(t) after the rule in `bootstrap`. Sutton and Barto, "Reinforcement Learning" (2018), ch. 12; Peng and Williams,
+"Incremental Multi-Step Q-Learning" (1996), for V'(t) = max_a Q(s_{t+1}, a).
 """
 
 from __future__ import annotations

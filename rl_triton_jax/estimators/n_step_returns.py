@@ -2,12 +2,12 @@
 
     G_t = sum_{i<k} (prod_{j<i} gamma_{t+j}) r_{t+i} + (prod_{j<k} gamma_{t+j}) V'(t+k-1)
 
-where k = n, or fewer steps where a flag is set or the steps run out; V'(t) after the rule in `bootstrap`. Sutton and Barto, "Reinforcement
-Learning" (2018), ch. 7.
+where k = n, or fewer steps where a flag is set or the steps run out; V'(t) after the rule in `bootstrap`. Sutton and
+Barto, "Reinforcement Learning" (2018), ch. 7.
 
-Each step is a map y -> r + gamma y (y -> r + gamma V' where it ends), and G_t is n maps composed. Time is cut into blocks of n steps; a
-window of n is the end of one block and the beginning of the next, so two walks that start anew at each block give every window
-(van Herk 1992; Gil and Werman 1993).
+Each step is a map y -> r + gamma y (y -> r + gamma V' where it ends), and G_t is n maps composed. Time is cut into
+blocks of n steps; a window of n is the end of one block and the beginning of the next, so two walks that start anew at
+each block give every window (van Herk 1992; Gil and Werman 1993).
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def n_step_returns(
       next_values: shaped as `rewards`: V(s_{t+1}) for every step, before any reset.
       final_values: shaped as `rewards`, read only where truncated and not terminated; elsewhere it may hold anything.
       gamma: discount, a number or an array with as many axes as `rewards` (size-1 axes broadcast). May be traced.
-      mask: True at real steps; results there are those of the sequence with the masked steps cut out (n counts real steps), and 0 at
-        masked steps. Costs a sort.
+      mask: True at real steps; results there are those of the sequence with the masked steps cut out (n counts real
+        steps), and 0 at masked steps. Costs a sort.
       axis: which axis holds the steps. Every other axis is batch.
       implementation: None (best for the platform), "triton" or "xla".
 
@@ -157,8 +157,8 @@ def n_step_returns(
 
     Raises:
       TypeError: an argument is no array (or number, where one will do), or has a dtype that cannot be used; `n` is no integer.
-      ValueError: `n` < 1; a shape does not fit; no source of V(s_T) or two; neither `values` nor `next_values`; `truncated` without
-        `final_values` or `next_values`; `axis` out of range; `implementation` cannot run here.
+      ValueError: `n` < 1; a shape does not fit; no source of V(s_T) or two; neither `values` nor `next_values`;
+        `truncated` without `final_values` or `next_values`; `axis` out of range; `implementation` cannot run here.
     """
     try:
         steps = operator.index(n)

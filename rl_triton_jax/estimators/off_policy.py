@@ -4,9 +4,10 @@
     D_t     = delta_t + gamma_t k_{t+1} c_t D_{t+1},   D_T = 0                c_t = 1 iff neither flag is set at t
     targets = Q + D
 
-The trace coefficient k_{t+1} belongs to the *next* action: lambda min(c_bar, rho_{t+1}) for Retrace(lambda) (Munos, Stepleton, Harutyunyan,
-Bellemare, "Safe and Efficient Off-Policy Reinforcement Learning" (2016), arXiv:1606.02647), lambda pi(a_{t+1}|s_{t+1}) for Tree-backup
-(Precup, Sutton, Singh, "Eligibility Traces for Off-Policy Policy Evaluation" (2000)). The expectation is under the policy at s_{t+1}.
+The trace coefficient k_{t+1} belongs to the *next* action: lambda min(c_bar, rho_{t+1}) for Retrace(lambda) (Munos,
+Stepleton, Harutyunyan, Bellemare, "Safe and Efficient Off-Policy Reinforcement Learning" (2016), arXiv:1606.02647),
+lambda pi(a_{t+1}|s_{t+1}) for Tree-backup (Precup, Sutton, Singh, "Eligibility Traces for Off-Policy Policy Evaluation"
+(2000)). The expectation is under the policy at s_{t+1}.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def retrace(
         D_t     = delta_t + gamma_t lambda_{t} min(c_bar, rho_{t+1}) c_t D_{t+1},    D_T = 0
         targets = Q + D
 
-    where rho_t = pi(a_t|s_t) / mu(a_t|s_t) and c_t = 1 iff no flag is set at t. Everything "next" belongs to the true s_{t+1}, before any
-    reset; the expectation is under the policy at s_{t+1}, so exact action values are left as they are.
+    where rho_t = pi(a_t|s_t) / mu(a_t|s_t) and c_t = 1 iff no flag is set at t. Everything "next" belongs to the true
+    s_{t+1}, before any reset; the expectation is under the policy at s_{t+1}, so exact action values are left as they are.
 
     Args:
       rewards: `[T, *batch]`, or any shape with the steps along `axis`; integers are promoted to float.
@@ -138,8 +139,8 @@ def retrace(
         broadcast; None means never.
       truncated: the episode was cut off after step t; s_{t+1} is an ordinary state, row t+1 belongs to another episode.
       next_expected_q: shaped as `rewards`: E_{a ~ pi} Q(s_{t+1}, a). Either this or the next two.
-      next_q_values: `[T, *batch, A]`: Q(s_{t+1}, a), the action axis last (`axis` counts the axes of `rewards`). The expectation is
-        folded in; no `[T, *batch]` array of it is made on a GPU.
+      next_q_values: `[T, *batch, A]`: Q(s_{t+1}, a), the action axis last (`axis` counts the axes of `rewards`). The
+        expectation is folded in; no `[T, *batch]` array of it is made on a GPU.
       next_target_probs: `[T, *batch, A]`: pi(a|s_{t+1}).
       log_rhos: shaped as `rewards`: log pi(a_t|s_t) - log mu(a_t|s_t) of the action taken. Row 0 is not used. Either this or the
         two probabilities.

@@ -3,8 +3,8 @@
     G_t = r_t + gamma_t (G_{t+1} if r_{t+1} + gamma_{t+1} V'(t+1) >= V_{t+1} else V'(t))
     G_t = r_t + gamma_t V'(t)       where a flag is set, and at t = T-1
 
-with V'(t) after the rule in `bootstrap`. Vinyals et al., "Grandmaster level in StarCraft II using multi-agent reinforcement learning" (2019),
-supplementary data. The decision of step t+1 needs its own neighbour, V_{t+2}. So the walk carries
+with V'(t) after the rule in `bootstrap`. Vinyals et al., "Grandmaster level in StarCraft II using multi-agent
+reinforcement learning" (2019), supplementary data. The decision of step t+1 needs its own neighbour, V_{t+2}. So the walk carries
 
     Y_t = G_t if step t does better than expected, else V_t            (G_t = r_t + gamma_t Y_{t+1})
 
@@ -103,8 +103,8 @@ def upgo(
 
     Raises:
       TypeError: an argument is no array (or number, where one will do), or has a dtype that cannot be used.
-      ValueError: a shape does not fit; no source of V(s_T) or two; `truncated` without `final_values` or `next_values`; `axis` out
-        of range; `implementation` cannot run here.
+      ValueError: a shape does not fit; no source of V(s_T) or two; `truncated` without `final_values` or `next_values`;
+        `axis` out of range; `implementation` cannot run here.
     """
     if values is None:
         raise TypeError("upgo: `values` is required")

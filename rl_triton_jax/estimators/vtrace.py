@@ -5,8 +5,8 @@
     vs_t = V_t + D_t
     pg_t = min(rho_bar_pg, w_t) (r_t + gamma_t vs'(t) - V_t)
 
-c_t = 1 iff neither flag is set at t; vs'(t) = vs_{t+1} where the trace continues, V'(t) where a flag is set and at t = T-1; V'(t) after
-the rule in `bootstrap`. Espeholt et al., "IMPALA" (2018), arXiv:1802.01561, eq. 1 and section 4.2.
+c_t = 1 iff neither flag is set at t; vs'(t) = vs_{t+1} where the trace continues, V'(t) where a flag is set and at t = T-1;
+V'(t) after the rule in `bootstrap`. Espeholt et al., "IMPALA" (2018), arXiv:1802.01561, eq. 1 and section 4.2.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def vtrace(
         vs_t = V_t + D_t
         pg_t = min(rho_bar_pg, w_t) (r_t + gamma_t vs'(t) - V_t)
 
-    where c_t = 1 iff no flag is set at t; vs'(t) = vs_{t+1} where the trace continues (whatever lambda_), V'(t) where a flag is set
-    and at t = T-1. V'(t), the value of the next state, is 0 where terminated; else final_values[t] where truncated; else V_{t+1},
-    with `last_values` after the last step (or next_values[t] everywhere).
+    where c_t = 1 iff no flag is set at t; vs'(t) = vs_{t+1} where the trace continues (whatever lambda_), V'(t) where a
+    flag is set and at t = T-1. V'(t), the value of the next state, is 0 where terminated; else final_values[t] where
+    truncated; else V_{t+1}, with `last_values` after the last step (or next_values[t] everywhere).
 
     Args:
       rewards: `[T, *batch]`, or any shape with the steps along `axis`; integers are promoted to float.
