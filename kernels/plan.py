@@ -148,7 +148,8 @@ def choose(problem: Problem, device: Device) -> Choice:
     What limits each: one tile, the launch and one round trip to memory; slabs, bytes in flight per multiprocessor; the serial
     walk, bandwidth; rows, instructions of the scan; a split walk, reading its operands twice.
     """
-    narrow = 2 if problem.accumulate.endswith("64") else 1  # half the elements, for twice the registers
+    folds = any(isinstance(operand, Fold) for operand in problem.operands)
+    narrow = 2 if folds or problem.accumulate.endswith("64") else 1  # half the elements, for twice the registers
     if time_is_contiguous(problem):
         return _choose_rows(problem, device, narrow)
     return _choose_columns(problem, device, narrow)

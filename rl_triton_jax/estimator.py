@@ -36,7 +36,8 @@ class Operand:
     """One operand.
 
     `near`: the step function also sees this operand at the step walked just before; beyond the walk's start it is the operand
-    `edge`, or one more row of this operand, or 0. `only_where`: read only where that flag is set. `carry`: an EDGE that is the
+    `edge`, or one more row of this operand, or 0. `only_where`: read only where that flag is set; `unless`: of no
+    meaning where that one is. `carry`: an EDGE that is the
     recurrence's own value there. `folds`: where this operand is not given it is made over the actions of these, which are.
     `required`: of a DECAY or FACTOR.
     """
@@ -46,6 +47,7 @@ class Operand:
     near: bool = False
     edge: str = ""
     only_where: str = ""
+    unless: str = ""
     carry: bool = False
     folds: tuple[str, ...] = ()
     over: Over = Over.EXPECTATION

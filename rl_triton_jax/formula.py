@@ -26,6 +26,7 @@ class Arrays(Protocol):
     def invert(self, flags: Any) -> Any: ...
     def exp(self, x: Any) -> Any: ...
     def minimum(self, x: Any, y: Any) -> Any: ...
+    def last_axis(self, x: Any) -> Any: ...  # one more axis, last
     def expectation(self, x: Any, weights: Any) -> Any: ...  # over the last axis
     def maximum(self, x: Any) -> Any: ...  # over the last axis
     def arange(self, shape: tuple[int, ...], axis: int, like: Any) -> Any: ...  # 0, 1, ...; size 1 but along `axis`
@@ -80,6 +81,9 @@ def evaluate(
             arrays = [operands[estimator.index(name)] for name in operand.folds]
             if all(a is not None for a in arrays):
                 arrays = [xp.cast(a, accumulate) for a in arrays]
+                dead = x.get(operand.unless)
+                if dead is not None:  # for derivatives: those of a maximum of NaN would be NaN
+                    arrays = [xp.where(xp.last_axis(dead), 0, a) for a in arrays]
                 x[operand.name] = xp.expectation(*arrays) if operand.over is Over.EXPECTATION else xp.maximum(*arrays)
     if mask is not None:  # whatever masked rows hold stays out of derivatives as well
         for operand in estimator.operands:

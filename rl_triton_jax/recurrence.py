@@ -255,6 +255,9 @@ class JaxArrays:
     def minimum(self, x: Any, y: Any) -> Any:
         return jnp.minimum(x, y)
 
+    def last_axis(self, x: Any) -> Any:
+        return x[..., None]
+
     def expectation(self, x: Any, weights: Any) -> Any:
         return jnp.sum(x * weights, -1)
 

@@ -87,6 +87,9 @@ class TorchArrays:
     def minimum(self, x: Any, y: Any) -> Any:
         return torch.minimum(x, y)
 
+    def last_axis(self, x: Any) -> Any:
+        return x[..., None]
+
     def expectation(self, x: Any, weights: Any) -> Any:
         return (x * weights).sum(-1)
 

@@ -146,49 +146,6 @@ def gae(
     return _from_columns(advantages, shape, axis), _from_columns(returns, shape, axis)
 
 
-def gae_fast(
-    rewards: Any,
-    values: Any,
-    terminated: Any = None,
-    truncated: Any = None,
-    *,
-    last_values: Any = None,
-    next_values: Any = None,
-    final_values: Any = None,
-    gamma: Any = 0.99,
-    lambda_: Any = 0.95,
-    mask: Any = None,
-    axis: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """As `gae`, all columns of a step at a time: for sizes where the loops would take minutes."""
-    shape = np.shape(rewards)
-    T = shape[axis]
-
-    def rows(x: Any) -> np.ndarray:
-        return np.moveaxis(np.broadcast_to(to_numpy(x), shape), axis, 0)
-
-    v = np.moveaxis(to_numpy(values), axis, 0)
-    batch = tuple(n for i, n in enumerate(shape) if i != axis)
-    later_value = (
-        v[T] if len(v) == T + 1 else np.broadcast_to(to_numpy(0 if last_values is None else last_values), batch)
-    )
-    r, g, lam = rows(rewards), rows(gamma), rows(lambda_)
-    term, trunc = (rows(0 if x is None else x) != 0 for x in (terminated, truncated))
-    real = rows(1 if mask is None else mask) != 0
-    nxt = None if next_values is None else rows(next_values)
-    fin = None if final_values is None else rows(final_values)
-    later = np.zeros(batch)
-    advantages, returns = np.zeros((T, *batch)), np.zeros((T, *batch))
-    for t in reversed(range(T)):
-        value = later_value if nxt is None else nxt[t]
-        value = value if fin is None else np.where(trunc[t], fin[t], value)
-        delta = r[t] + g[t] * np.where(term[t], 0.0, value) - v[t]
-        a = np.where(term[t] | trunc[t], delta, delta + g[t] * lam[t] * later)
-        advantages[t], returns[t] = np.where(real[t], a, 0.0), np.where(real[t], a + v[t], 0.0)
-        later, later_value = np.where(real[t], a, later), np.where(real[t], v[t], later_value)
-    return np.moveaxis(advantages, 0, axis), np.moveaxis(returns, 0, axis)
-
-
 def linear_recurrence(
     a: Any, b: Any, *, initial: Any = None, reset: Any = None, reverse: Any = False, axis: Any = 0
 ) -> np.ndarray:

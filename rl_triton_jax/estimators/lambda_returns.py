@@ -35,7 +35,7 @@ LAMBDA_RETURNS = Estimator(
         Operand("terminated", Role.FLAG),
         Operand("truncated", Role.FLAG),
         Operand("last_values", Role.EDGE),
-        Operand("next_values", folds=("next_q_values",), over=Over.MAXIMUM),
+        Operand("next_values", folds=("next_q_values",), over=Over.MAXIMUM, unless="terminated"),
         Operand("next_q_values", Role.ACTIONS),
         Operand("final_values", only_where="truncated"),
         Operand("gamma", Role.DECAY),

@@ -26,10 +26,11 @@ class Retrace(NamedTuple):
     td_errors: Any
 
 
-def _trace(xp: Any, x: Any, near: Any) -> Any:
-    """k_{t+1}."""
+def _trace(xp: Any, x: Any, near: Any, ends: Any) -> Any:
+    """k_{t+1}, 0 where the trace ends: what is near there may not exist, and nothing of it may reach a derivative."""
+    near = {name: None if value is None else xp.where(ends, 1, value) for name, value in near.items()}
     if near["coefficients"] is not None:
-        return near["coefficients"]
+        return xp.where(ends, 0, near["coefficients"])
     if near["log_rhos"] is not None:
         ratio = xp.exp(near["log_rhos"])
     elif near["behavior_probs"] is not None:
@@ -38,7 +39,7 @@ def _trace(xp: Any, x: Any, near: Any) -> Any:
         ratio = near["target_probs"]
     if x["clip_c_threshold"] is not None:
         ratio = xp.minimum(ratio, x["clip_c_threshold"])
-    return x["lambda_"] * ratio
+    return x["lambda_"] * xp.where(ends, 0, ratio)
 
 
 def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
@@ -47,8 +48,7 @@ def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
         expected = xp.where(x["terminated"], 0, expected)
     delta = x["rewards"] + x["gamma"] * expected - x["q_values"]
     ends = xp.any_of(first, x["terminated"], x["truncated"])
-    # What is near the first step does not exist: no NaN made of it may reach a derivative.
-    return x["gamma"] * xp.where(ends, 0, _trace(xp, x, near)), delta, ends
+    return x["gamma"] * _trace(xp, x, near, ends), delta, ends
 
 
 def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
@@ -62,7 +62,7 @@ OFF_POLICY = Estimator(
         Operand("q_values"),
         Operand("terminated", Role.FLAG),
         Operand("truncated", Role.FLAG),
-        Operand("next_expected_q", folds=("next_q_values", "next_target_probs")),
+        Operand("next_expected_q", folds=("next_q_values", "next_target_probs"), unless="terminated"),
         Operand("next_q_values", Role.ACTIONS),
         Operand("next_target_probs", Role.ACTIONS),
         Operand("log_rhos", near=True),
