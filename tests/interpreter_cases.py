@@ -14,6 +14,8 @@ from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 
+import cases as estimator_cases
+import fast_oracle
 import numpy as np
 import oracle
 from kernel_cases import ESTIMATORS, columns, kernel_problem, rows
@@ -45,6 +47,15 @@ BATCH_MAJOR = [
     ("rows by the plan", (8, 16), None),
     ("columns across rows", (5, 9), columns(1, 2, 4, 4)),
 ]
+
+
+# For the other estimators: one of each kind of walk.
+OTHERS_TIME_MAJOR = [
+    ("serial", (7, 3), columns(1, 1, 4, 4)),
+    ("slabs", (19, 5), columns(1, 4, 2, 4)),
+    ("split slabs", (21, 5), columns(1, 4, 2, 4, 1, 4)),
+]
+OTHERS_BATCH_MAJOR = [("rows", (3, 13), rows(1, 2, 8)), ("split rows", (3, 21), rows(1, 2, 8, 2))]
 
 
 def gae_arguments(seed: int, shape: tuple[int, ...], axis: int, kind: str) -> dict[str, Any]:
@@ -86,6 +97,12 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
                     {**arguments, "reverse": reverse},
                     choice,
                 )
+    for axis, shapes in ((0, OTHERS_TIME_MAJOR), (1, OTHERS_BATCH_MAJOR)):
+        for where, shape, choice in shapes:
+            for case in estimator_cases.cases(shape, axis, seed=2):
+                if case.name in ("gae", "n_step_returns") or ("mask" in case.arguments and choice.parts > 1):
+                    continue  # tried above; no kernel of its own; the plan never splits a masked walk
+                yield f"{case.label}, {where}", case.name, {**case.arguments, "axis": axis}, choice
     three = oracle.gae_problem(5, (6, 3, 4), 0)
     for name in ("terminated", "truncated"):  # one flag for all agents: two levels of columns
         three[name] = three[name][:, :, :1]
@@ -99,15 +116,24 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
     yield "gae any strides", "gae", strided, columns(1, 2, 4, 4)
 
 
-def main() -> None:
+def main(shard: int, shards: int) -> None:
     for number, (label, name, arguments, choice) in enumerate(cases()):
-        problem, inputs, shape = kernel_problem(name, arguments, by_value=number % 2 == 1)
-        flags = canonical_form.flags(ESTIMATORS[name])
+        if number % shards != shard:
+            continue
+        integers = any(getattr(x, "dtype", None) == np.int32 for x in arguments.values())
+        dtype = "int32" if integers else "float32"
+        problem, inputs, shape = kernel_problem(name, arguments, by_value=number // 2 % 2 == 1, dtype=dtype)
+        flags = canonical_form.flags(ESTIMATORS[problem.estimator])
         plan = planning.build(problem, choice, DEVICE, flags) if choice else planning.plan(problem, DEVICE, flags)
-        outputs = [np.full(shape, np.nan, np.float32) for _ in problem.results]
+        outputs = [np.full(shape, -(10**9) if integers else np.nan, dtype) for _ in problem.results]
         interpret.run(plan, problem, inputs, outputs)
-        expected = getattr(oracle, name)(**arguments)
-        expected = expected if isinstance(expected, tuple) else (expected,)
+        if name in ("gae", "linear_recurrence"):
+            expected = getattr(oracle, name)(**arguments)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+        else:
+            expected = getattr(fast_oracle, name)(**arguments)
+        if name == "puffer_advantage":  # the kernel is V-trace's, whose third result it is
+            outputs = outputs[2:]
         error = max(
             float(np.max(np.abs(o - e)) / max(1.0, np.max(np.abs(e)))) for o, e in zip(outputs, expected, strict=True)
         )
@@ -115,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -34,14 +34,27 @@ ESTIMATORS: dict[str, Estimator] = {
         VTRACE,
     )
 }
+# Public functions that share another's kernel, and the defaults of those that are called by keyword arguments.
+KERNELS = {
+    "general_off_policy_returns": "off_policy",
+    "puffer_advantage": "vtrace",
+    "q_lambda": "lambda_returns",
+    "retrace": "off_policy",
+    "tree_backup": "off_policy",
+}
+_CLIPS = {"clip_rho_threshold": 1.0, "clip_c_threshold": 1.0}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gae": {"gamma": 0.99, "lambda_": 0.95},
     "discounted_returns": {"gamma": 0.99},
     "eligibility_traces": {"gamma": 0.99, "lambda_": 0.95},
+    "general_off_policy_returns": {"gamma": 0.99},
     "lambda_returns": {"gamma": 0.99, "lambda_": 0.95},
-    "off_policy": {"gamma": 0.99},
+    "puffer_advantage": {"gamma": 0.99, "lambda_": 0.95, **_CLIPS},
+    "q_lambda": {"gamma": 0.99, "lambda_": 0.95},
+    "retrace": {"gamma": 0.99, "lambda_": 1.0, "clip_c_threshold": 1.0},
+    "tree_backup": {"gamma": 0.99, "lambda_": 1.0},
     "upgo": {"gamma": 1.0},
-    "vtrace": {"gamma": 0.99, "lambda_": 1.0},
+    "vtrace": {"gamma": 0.99, "lambda_": 1.0, **_CLIPS, "clip_pg_rho_threshold": 1.0},
 }
 
 
@@ -57,8 +70,10 @@ def kernel_problem(
     name: str, arguments: Mapping[str, Any], *, by_value: bool = False, dtype: str = "float32"
 ) -> tuple[Problem, list[Any], tuple[int, ...]]:
     """(problem, inputs, result shape) of a call's keyword arguments; numbers go by value or as arrays of one number."""
-    estimator = ESTIMATORS[name]
+    estimator = ESTIMATORS[KERNELS.get(name, name)]
     arguments = {**DEFAULTS.get(name, {}), **arguments}
+    if name == "episodic_cumsum" and arguments.get("resets") == "before":
+        arguments["starts"] = arguments.pop("done")
     axis = arguments.get("axis", 0)
     backward = arguments.get("reverse", estimator.backward)
     operands = {o.name: arguments.get(o.name) for o in estimator.operands}

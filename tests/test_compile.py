@@ -14,7 +14,6 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("no triton", allow_module_level=True)
 
-import oracle
 from kernel_cases import ESTIMATORS, kernel_problem
 from rl_triton_jax.kernels import plan as planning
 
@@ -123,6 +122,67 @@ def test_no_spills_at_shipped_settings(kind: str, tmp_path: Path) -> None:
             assert spilled(compiled, device, tmp_path) == 0, (shape, kind)
 
 
+def other_problem(name: str, steps: int, columns: int, axis: int, masked: bool = False) -> planning.Problem:
+    """The fullest call of each of the other kernels."""
+    shape = (steps, columns) if axis == 0 else (columns, steps)
+    data, flag = memory(shape, np.float32), memory(shape, bool)
+    actions, edge = memory((*shape, 6), np.float32), memory((columns,), np.float32)
+    flags = {"terminated": flag, "truncated": flag}
+    with_values = {"rewards": data, "values": data, **flags, "last_values": edge, "final_values": data}
+    arguments: dict[str, dict[str, Any]] = {
+        "discounted_returns": {"rewards": data, **flags, "last_values": edge, "final_values": data},
+        "eligibility_traces": {"inputs": data, **flags, "initial": edge},
+        "episodic_cumsum": {"inputs": memory(shape, np.int64), "done": flag},
+        "lambda_returns": with_values,
+        "q_lambda": {"rewards": data, **flags, "next_q_values": actions},
+        "retrace": {
+            "rewards": data,
+            "q_values": data,
+            **flags,
+            "log_rhos": data,
+            "next_q_values": actions,
+            "next_target_probs": actions,
+        },
+        "upgo": with_values,
+        "vtrace": {**with_values, "log_rhos": data},
+    }
+    call = {**arguments[name], "axis": axis, **({"mask": flag} if masked else {})}
+    return kernel_problem(name, call, dtype="int64" if name == "episodic_cumsum" else "float32")[0]
+
+
+OTHERS = [
+    "discounted_returns",
+    "eligibility_traces",
+    "episodic_cumsum",
+    "lambda_returns",
+    "q_lambda",
+    "retrace",
+    "upgo",
+    "vtrace",
+]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_spills_in_the_other_kernels(name: str, tmp_path: Path) -> None:
+    device = DEVICES["sm_90"]
+    problems = [
+        other_problem(name, *shape) for shape in ((128, 512, 0), (100000, 8, 0), (256, 14336, 0), (2048, 512, 1))
+    ]
+    if name in ("lambda_returns", "vtrace"):
+        problems += [other_problem(name, *shape, masked=True) for shape in ((128, 512, 0), (2048, 512, 1))]
+    for problem in problems:
+        for compiled in compile_all(problem, device):
+            assert spilled(compiled, device, tmp_path) == 0, (problem.steps, problem.sizes)
+
+
+@pytest.mark.parametrize("device", ["sm_80", "sm_100", "gfx942"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_other_kernels_on_other_architectures(name: str, device: str, tmp_path: Path) -> None:
+    for shape in ((128, 512, 0), (128, 512, 1)):
+        for compiled in compile_all(other_problem(name, *shape), DEVICES[device]):
+            assert spilled(compiled, DEVICES[device], tmp_path) == 0, shape
+
+
 @pytest.mark.parametrize("name", ["sm_80", "sm_100", "gfx942"])
 @pytest.mark.parametrize(
     "shape", [(128, 512, 0), (4096, 64, 0), (96, 20000, 0), (128, 512, 1), (20000, 16, 1)], ids=str
@@ -165,7 +225,3 @@ def test_a_new_shape_of_the_same_layout_needs_no_new_kernel() -> None:
         assert one.signature == other.signature
         assert one.constants == other.constants
         assert one.aligned == other.aligned
-
-
-def test_oracle_covers_the_estimators() -> None:
-    assert all(hasattr(oracle, name) for name in ESTIMATORS)
