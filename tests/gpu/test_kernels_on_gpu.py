@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import fast_oracle
@@ -135,7 +134,7 @@ def test_numbers_do_not_move(gpu_route: str) -> None:
 
 
 @pytest.fixture
-def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> Any:
     """torch on this GPU, where fresh memory holds NaN: what a kernel does not write is seen."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("no torch")
