@@ -14,10 +14,10 @@ import triton.language as tl
 
 
 @functools.cache
-def estimator_functions(name: str):
-    """The `step` and `finish` of an estimator."""
+def estimator_functions(name: str, schedule: str):
+    """The `step` and `finish` of an estimator; windows look at the value that `follows` a step instead."""
     module = importlib.import_module(f"{__package__}.coefficients.{name}")
-    return module.step, module.finish
+    return module.step, module.follows if schedule == "windows" else module.finish
 
 
 def _pack(names):

@@ -65,6 +65,7 @@ class Problem:
     backward: bool
     first: bool  # whether the estimator wants to know which step comes first
     lookback: bool  # whether `finish` wants the carry
+    window: int  # how many maps to compose for each step; 0: all
     accumulate: str  # "float32" or "float64"; an integer type where sums are to be exact
     input_dtypes: tuple[str, ...]  # by buffer
     output_dtypes: tuple[str, ...]
@@ -142,6 +143,10 @@ def _parts(programs: int, tiles: int, wanted: int, narrow: int) -> int:
     return max(1, min(512 // narrow, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
 
 
+def _windows(warps: int, U: int, BN: int) -> Choice:
+    return Choice("windows", (("U", U), ("BN", BN), ("STAGES", 1)), warps)
+
+
 def choose(problem: Problem, device: Device) -> Choice:
     """The table. Sizes were swept on an H200 (`benchmarks/results`); on other devices they follow the multiprocessor count.
 
@@ -150,6 +155,8 @@ def choose(problem: Problem, device: Device) -> Choice:
     """
     folds = any(isinstance(operand, Fold) for operand in problem.operands)
     narrow = 2 if folds or problem.accumulate.endswith("64") else 1  # half the elements, for twice the registers
+    if problem.window:
+        return _windows(1, max(1, min(8, _power_of_two(problem.window)) // narrow), 32)
     if time_is_contiguous(problem):
         return _choose_rows(problem, device, narrow)
     return _choose_columns(problem, device, narrow)
@@ -257,6 +264,34 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     init, mask = len(table) - 2, len(table) - 1
     table += members
     results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
+    if choice.schedule == "windows":
+        wide = choice["BN"]
+        constants = (
+            ("OPS", tuple(table)),
+            ("NEAR", tuple(k for k, _ in problem.near)),
+            ("EDGES", tuple(range(first_edge, first_edge + len(edges)))),
+            ("OUTS", results),
+            ("HAS", tuple(a is not None for a in problem.operands)),
+            ("LEVELS", len(problem.sizes)),
+            ("ACC", problem.accumulate),
+            ("WINDOW", problem.window),
+            ("U", choice["U"]),
+            ("BN", wide),
+        )
+        ints = (T, N, *problem.sizes[:-1], *strides.table)
+        grid = (-(-N // wide) * -(-T // problem.window), 1, 1)
+        launch_all = Launch(
+            choice.schedule,
+            problem.estimator,
+            tuple(ins),
+            (*outs, SCRATCH),
+            ints,
+            constants,
+            grid,
+            choice.num_warps,
+            1,
+        )
+        return Plan((launch_all,), T * N)
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
     common = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -62,9 +62,10 @@ class Estimator:
     operand whose neighbour is wanted. `first` is true at the first (real) step of the walk, `before` is y at the step
     walked just before (the carry's edge, or 0, at the first). `uses_first`, `uses_before`: whether the functions look at
     these. `whole(xp, x, edges, mask, shape, axis, accumulate) -> outputs` stands in their place for what is more than
-    one recurrence; such an estimator has no kernel of its own and runs those of the recurrences in it. `backward`: the
-    walk goes from T-1 to 0, unless the call says `reverse`. `integers`: integer data stay integer. `features`: flags
-    may lack trailing axes of the data.
+    one recurrence; the recurrences in it run as kernels. `window`: with this many steps, one kernel does all of it, but for
+    a mask: `coefficients` on chip, and there a `follows` for the value after each step. `backward`: the walk goes from
+    T-1 to 0, unless the call says `reverse`. `integers`: integer data stay integer. `features`: flags may lack trailing
+    axes of the data.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Estimator:
     coefficients: Callable[..., Any] | None = None
     finish: Callable[..., Any] | None = None
     whole: Callable[..., Any] | None = None
+    window: int = 0
     backward: bool = True
     uses_first: bool = False
     uses_before: bool = False
@@ -98,3 +100,9 @@ class Estimator:
             if o.role is role and o.carry == carry:
                 return k
         return None
+
+
+def has_kernel(estimator: Estimator, given: Mapping[Operand, bool]) -> bool:
+    """Whether one kernel does the whole of a call with these operands; else the recurrences in its formula have theirs."""
+    masked = any(there and operand.role is Role.MASK for operand, there in given.items())
+    return estimator.whole is None or (estimator.window > 0 and not masked)

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from . import recurrence, versions
-from .estimator import Estimator, Role
+from .estimator import Estimator, Role, has_kernel
 from .estimators.linear_recurrence import LINEAR_RECURRENCE
 from .formula import evaluate
 from .launch import from_jax
@@ -104,7 +104,7 @@ def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any
     shape = _result_shape(estimator, operands, params["present"], params["axis"])
     if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(estimator.name, params):
         return _xla(estimator, *operands, parallel=True, **params)
-    if estimator.whole is not None:
+    if not has_kernel(estimator, dict(zip(estimator.operands, params["present"], strict=True))):
         return _xla(estimator, *operands, parallel=True, **params)  # the recurrences in it are launched
     return from_jax.run(estimator, operands, shape, backend=backend, **params)
 

@@ -309,6 +309,7 @@ def canonical(
         backward,
         estimator.uses_first,
         estimator.uses_before,
+        estimator.window,
         accumulate,
         tuple(v.dtype for v in views if v is not None),
         tuple(v.dtype for v, _ in outputs),

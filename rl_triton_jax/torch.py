@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import problem, versions
-from .estimator import Estimator, Role
+from .estimator import Estimator, Role, has_kernel
 from .estimators.discounted_returns import discounted_returns as _discounted_returns
 from .estimators.eligibility_traces import eligibility_traces as _eligibility_traces
 from .estimators.episodic_cumsum import episodic_cumsum as _episodic_cumsum
@@ -368,7 +368,9 @@ class TorchFront:
         accumulate = problem.accumulation_dtype(dtype)
         backward = estimator.backward if backward is None else backward
         wanted = tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs)
-        kernels = _use_kernels(name, main.device, implementation) and estimator.whole is None
+        kernels = _use_kernels(name, main.device, implementation) and has_kernel(
+            estimator, {o: operands[o.name] is not None for o in estimator.operands}
+        )
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
         by_value = kernels and not differentiable and main.numel() > 0

@@ -100,8 +100,11 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
     for axis, shapes in ((0, OTHERS_TIME_MAJOR), (1, OTHERS_BATCH_MAJOR)):
         for where, shape, choice in shapes:
             for case in estimator_cases.cases(shape, axis, seed=2):
-                if case.name in ("gae", "n_step_returns") or ("mask" in case.arguments and choice.parts > 1):
-                    continue  # tried above; no kernel of its own; the plan never splits a masked walk
+                if case.name == "n_step_returns":
+                    yield f"{case.label}, {where}", case.name, {**case.arguments, "axis": axis}, None
+                    continue
+                if case.name == "gae" or ("mask" in case.arguments and choice.parts > 1):
+                    continue  # tried above; the plan never splits a masked walk
                 yield f"{case.label}, {where}", case.name, {**case.arguments, "axis": axis}, choice
     three = oracle.gae_problem(5, (6, 3, 4), 0)
     for name in ("terminated", "truncated"):  # one flag for all agents: two levels of columns
@@ -118,6 +121,8 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
 
 def main(shard: int, shards: int) -> None:
     for number, (label, name, arguments, choice) in enumerate(cases()):
+        if len(sys.argv) > 3 and sys.argv[3] != name:
+            continue
         if number % shards != shard:
             continue
         integers = any(getattr(x, "dtype", None) == np.int32 for x in arguments.values())

@@ -16,6 +16,7 @@ from rl_triton_jax.estimators.episodic_cumsum import EPISODIC_CUMSUM
 from rl_triton_jax.estimators.gae import GAE_ESTIMATOR
 from rl_triton_jax.estimators.lambda_returns import LAMBDA_RETURNS
 from rl_triton_jax.estimators.linear_recurrence import LINEAR_RECURRENCE
+from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.estimators.off_policy import OFF_POLICY
 from rl_triton_jax.estimators.upgo import UPGO
 from rl_triton_jax.estimators.vtrace import VTRACE
@@ -26,6 +27,7 @@ ESTIMATORS: dict[str, Estimator] = {
         GAE_ESTIMATOR,
         LINEAR_RECURRENCE,
         DISCOUNTED_RETURNS,
+        n_step_estimator(3),
         ELIGIBILITY_TRACES,
         EPISODIC_CUMSUM,
         LAMBDA_RETURNS,
@@ -53,6 +55,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "q_lambda": {"gamma": 0.99, "lambda_": 0.95},
     "retrace": {"gamma": 0.99, "lambda_": 1.0, "clip_c_threshold": 1.0},
     "tree_backup": {"gamma": 0.99, "lambda_": 1.0},
+    "n_step_returns": {"gamma": 0.99},
     "upgo": {"gamma": 1.0},
     "vtrace": {"gamma": 0.99, "lambda_": 1.0, **_CLIPS, "clip_pg_rho_threshold": 1.0},
 }
@@ -71,6 +74,8 @@ def kernel_problem(
 ) -> tuple[Problem, list[Any], tuple[int, ...]]:
     """(problem, inputs, result shape) of a call's keyword arguments; numbers go by value or as arrays of one number."""
     estimator = ESTIMATORS[KERNELS.get(name, name)]
+    if name == "n_step_returns":
+        estimator = n_step_estimator(arguments["n"])
     arguments = {**DEFAULTS.get(name, {}), **arguments}
     if name == "episodic_cumsum" and arguments.get("resets") == "before":
         arguments["starts"] = arguments.pop("done")

@@ -143,6 +143,7 @@ def other_problem(name: str, steps: int, columns: int, axis: int, masked: bool =
             "next_q_values": actions,
             "next_target_probs": actions,
         },
+        "n_step_returns": {**with_values, "n": 5},
         "upgo": with_values,
         "vtrace": {**with_values, "log_rhos": data},
     }
@@ -155,6 +156,7 @@ OTHERS = [
     "eligibility_traces",
     "episodic_cumsum",
     "lambda_returns",
+    "n_step_returns",
     "q_lambda",
     "retrace",
     "upgo",

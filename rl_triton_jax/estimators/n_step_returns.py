@@ -21,6 +21,9 @@ from ..formula import beside
 from ..front import FrontEnd
 from .bootstrap import check_sources, next_value
 
+# Beyond this a program would walk too long by itself, and the recurrences of the formula are faster.
+LONGEST_WINDOW = 256
+
 
 def _sooner(xp: Any, x: Any, by: int, axis: int, T: int) -> Any:
     """Row t of the result is row min(t + by, T-1) of x."""
@@ -91,9 +94,19 @@ def windows(
     return (returns if order is None else xp.untake(returns, order, axis),)
 
 
+def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
+    ends = xp.any_of(first, x["terminated"], x["truncated"])
+    v_next = next_value(xp, x, near["values"])
+    return x["gamma"], x["rewards"] + xp.where(ends, x["gamma"] * v_next, 0), ends
+
+
+def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
+    return (y,)
+
+
 @functools.lru_cache(maxsize=64)
-def n_step_estimator(n: int) -> Estimator:
-    """The estimator of one n."""
+def n_step_estimator(n: int | None) -> Estimator:
+    """The estimator of one n; None for as many steps as there are, which is one recurrence."""
     return Estimator(
         name="n_step_returns",
         operands=(
@@ -108,7 +121,11 @@ def n_step_estimator(n: int) -> Estimator:
             Operand("mask", Role.MASK),
         ),
         outputs=("returns",),
-        whole=functools.partial(windows, n),
+        coefficients=coefficients,
+        finish=finish,
+        uses_first=True,
+        whole=None if n is None else functools.partial(windows, n),
+        window=n if n is not None and n <= LONGEST_WINDOW else 0,
     )
 
 
@@ -189,5 +206,10 @@ def n_step_returns(
         "gamma": gamma,
         "mask": mask,
     }
-    (returns,) = front.call(n_step_estimator(steps), operands, axis=axis, implementation=implementation)
+    try:
+        everything = steps >= rewards.shape[axis]
+    except (AttributeError, IndexError, TypeError):
+        everything = False  # `front.call` says what is wrong with them
+    estimator = n_step_estimator(None if everything else steps)
+    (returns,) = front.call(estimator, operands, axis=axis, implementation=implementation)
     return returns

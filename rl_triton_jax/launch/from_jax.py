@@ -141,14 +141,10 @@ def run(
     device = _device(backend)
     steps_to_do = plan(problem, device, flags(estimator))
     call = ROUTES[route or _default_route()]
-    results: list[Any] = []
-    scratch = None
+    results: dict[int, Any] = {}
     for launch in steps_to_do.launches:
-        inputs = [scratch if b == SCRATCH else operands[b] for b in launch.inputs]
-        if launch.outputs == (SCRATCH,):
-            out = [jax.ShapeDtypeStruct((steps_to_do.scratch,), jnp.dtype(accumulate))]
-            (scratch,) = call(launch, problem, device, inputs, out)
-        else:
-            out = [jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for _ in launch.outputs]
-            results = list(call(launch, problem, device, inputs, out))
-    return results
+        inputs = [results[b] if b == SCRATCH else operands[b] for b in launch.inputs]
+        shapes = {b: ((steps_to_do.scratch,), accumulate) if b == SCRATCH else (shape, dtype) for b in launch.outputs}
+        out = [jax.ShapeDtypeStruct(size, jnp.dtype(kind)) for size, kind in shapes.values()]
+        results.update(zip(launch.outputs, call(launch, problem, device, inputs, out), strict=True))
+    return [results[k] for k in range(len(outputs))]

@@ -46,7 +46,7 @@ def kernel_constants(launch: Launch) -> dict[str, Any]:
 
     from ..kernels import entry
 
-    step, finish = entry.estimator_functions(launch.estimator)
+    step, finish = entry.estimator_functions(launch.estimator, launch.schedule)
     constants: dict[str, Any] = {"STEP": step, "FINISH": finish, **dict(launch.constants)}
     constants["ACC"] = getattr(tl, constants["ACC"])
     return constants
