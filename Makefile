@@ -12,7 +12,7 @@ PYTHON ?= python3
 CUDA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),cuda13)
 TORCH ?= torch
 DEMO ?=
-PYTEST ?= -n auto --maxprocesses 8 --dist worksteal
+PYTEST ?= -n auto --maxprocesses 8 --dist worksteal --durations 12
 
 VENV := .venv
 BIN := $(VENV)/bin
