@@ -33,17 +33,18 @@ class FrontEnd(Protocol):
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        standardize: int | None = None,
         name: str = "",
     ) -> list[Any]:
-        """Validates the operands and returns the wanted outputs. `name`: what the user called, if not the estimator."""
+        """Validates the operands and returns the wanted outputs.
+
+        `standardize`: the wanted output to make (x - mean) / (std + 1e-8) of, over all entries where the mask is set (population
+        std; 0 elsewhere), before it is rounded. `name`: what the user called, if not the estimator.
+        """
         ...
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
         """Of packed sequences: a flag at each one's last (real) token, and `last_values` there, both shaped as `like`."""
-        ...
-
-    def standardize(self, x: Any, mask: Any) -> Any:
-        """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
         ...
 
 

@@ -21,6 +21,22 @@ def _promote(a: str, b: str) -> str:
     return str(jnp.promote_types(a, b))
 
 
+def _standardized(x: Any, mask: Any) -> Any:
+    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
+    if x.size == 0:
+        return x
+    real = jnp.ones((1,) * x.ndim, bool) if mask is None else jnp.asarray(mask) != 0
+    real = jnp.broadcast_to(real, x.shape)
+    count = jnp.maximum(jnp.sum(real), 1).astype(x.dtype)
+    # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
+    origin = lax.stop_gradient(jnp.max(jnp.where(real, x, -jnp.inf)))
+    x = jnp.where(real, x - origin, 0)
+    x = jnp.where(real, x - jnp.sum(x) / count, 0)
+    variance = jnp.sum(x * x) / count
+    deviation = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), variance)  # NaN stays NaN
+    return x / (deviation + 1e-8)
+
+
 class JaxFront:
     """See `front.FrontEnd`."""
 
@@ -33,6 +49,7 @@ class JaxFront:
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        standardize: int | None = None,
         name: str = "",
     ) -> list[Any]:
         name = name or estimator.name
@@ -67,17 +84,20 @@ class JaxFront:
             return x
 
         values = [canonical(o.role, arrays[o.name]) for o in estimator.operands]
-        return bind(
+        outs = bind(
             estimator,
             values,
             axis=call.axis,
             backward=estimator.backward if backward is None else backward,
             wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs),
-            dtype=dtype,
+            dtype=dtype if standardize is None else accumulate,
             accumulate=accumulate,
             implementation=implementation,
             route=from_jax.current_route(),
         )
+        if standardize is not None:
+            outs[standardize] = _standardized(outs[standardize], arrays.get("mask"))
+        return [x.astype(dtype) for x in outs]
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
         total = like.shape[0]
@@ -93,22 +113,6 @@ class JaxFront:
         values = jnp.broadcast_to(jnp.asarray(last_values).astype(dtype), last.shape)
         flags = jnp.zeros(total, bool).at[last].set(True, mode="drop")
         return flags, jnp.zeros(total, dtype).at[last].set(values, mode="drop")
-
-    def standardize(self, x: Any, mask: Any) -> Any:
-        dtype = x.dtype
-        x = x.astype(problem.accumulation_dtype(str(dtype)))
-        real = jnp.ones((1,) * x.ndim, bool) if mask is None else jnp.asarray(mask) != 0
-        real = jnp.broadcast_to(real, x.shape)
-        if x.size == 0:
-            return x.astype(dtype)
-        count = jnp.maximum(jnp.sum(real), 1).astype(x.dtype)
-        # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
-        origin = lax.stop_gradient(jnp.max(jnp.where(real, x, -jnp.inf)))
-        x = jnp.where(real, x - origin, 0)
-        x = jnp.where(real, x - jnp.sum(x) / count, 0)
-        variance = jnp.sum(x * x) / count
-        deviation = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), variance)  # NaN stays NaN
-        return (x / (deviation + 1e-8)).astype(dtype)
 
 
 JAX = JaxFront()

@@ -337,6 +337,22 @@ def _launch(
     return outputs
 
 
+def _standardized(x: Tensor, mask: Tensor | None) -> Tensor:
+    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
+    if x.numel() == 0:
+        return x
+    real = torch.ones((1,) * x.ndim, dtype=torch.bool, device=x.device) if mask is None else mask != 0
+    real = real.expand(x.shape)
+    count = real.sum().clamp(min=1).to(x.dtype)
+    zero = x.new_zeros(())
+    origin = torch.where(real, x, -torch.inf).max().detach()
+    x = torch.where(real, x - origin, zero)
+    x = torch.where(real, x - x.sum() / count, zero)
+    variance = (x * x).sum() / count
+    deviation = torch.where(variance > 0, torch.where(variance > 0, variance, 1.0).sqrt(), variance)
+    return x / (deviation + 1e-8)
+
+
 class TorchFront:
     """See `front.FrontEnd`."""
 
@@ -349,6 +365,7 @@ class TorchFront:
         backward: bool | None = None,
         wanted: Sequence[bool] | None = None,
         implementation: str | None = None,
+        standardize: int | None = None,
         name: str = "",
     ) -> list[Any]:
         name = name or estimator.name
@@ -392,22 +409,27 @@ class TorchFront:
             return x.unsqueeze(call.axis) if role is Role.EDGE else x
 
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
+        rounded = dtype if standardize is None else accumulate
         if by_value:
-            return _launch(estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate)
-        if main.numel() == 0:
-            return [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
-        arrays = TorchArrays(accumulate, implementation)
-        return evaluate(
-            estimator,
-            arrays,
-            values,
-            shape=call.shape,
-            axis=call.axis,
-            backward=backward,
-            dtype=dtype,
-            accumulate=accumulate,
-            wanted=wanted,
-        )
+            outs = _launch(estimator, values, call.shape, call.axis, backward, wanted, rounded, accumulate)
+        elif main.numel() == 0:
+            outs = [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
+        else:
+            outs = evaluate(
+                estimator,
+                TorchArrays(accumulate, implementation),
+                values,
+                shape=call.shape,
+                axis=call.axis,
+                backward=backward,
+                dtype=rounded,
+                accumulate=accumulate,
+                wanted=wanted,
+            )
+        if standardize is not None:
+            outs[standardize] = _standardized(outs[standardize], operands.get("mask"))
+            outs = [x.to(getattr(torch, dtype)) for x in outs]
+        return outs
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
         total = like.shape[0]
@@ -422,22 +444,6 @@ class TorchFront:
         values = torch.as_tensor(last_values, dtype=dtype, device=like.device).expand(last.shape)
         flags = torch.zeros(total + 1, dtype=torch.bool, device=like.device).index_fill(0, last, True)
         return flags[:total], torch.zeros(total + 1, dtype=dtype, device=like.device).scatter(0, last, values)[:total]
-
-    def standardize(self, x: Any, mask: Any) -> Any:
-        dtype = x.dtype
-        if x.numel() == 0:
-            return x
-        x = x.to(torch.float64 if dtype == torch.float64 else torch.float32)
-        real = torch.ones((1,) * x.ndim, dtype=torch.bool, device=x.device) if mask is None else mask != 0
-        real = real.expand(x.shape)
-        count = real.sum().clamp(min=1).to(x.dtype)
-        zero = x.new_zeros(())
-        origin = torch.where(real, x, -torch.inf).max().detach()
-        x = torch.where(real, x - origin, zero)
-        x = torch.where(real, x - x.sum() / count, zero)
-        variance = (x * x).sum() / count
-        deviation = torch.where(variance > 0, torch.where(variance > 0, variance, 1.0).sqrt(), variance)
-        return (x / (deviation + 1e-8)).to(dtype)
 
 
 TORCH = TorchFront()

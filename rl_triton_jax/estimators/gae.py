@@ -139,8 +139,11 @@ def gae(
         "mask": mask,
     }
     advantages, *rest = front.call(
-        GAE_ESTIMATOR, operands, axis=axis, implementation=implementation, wanted=(True, bool(with_returns))
+        GAE_ESTIMATOR,
+        operands,
+        axis=axis,
+        implementation=implementation,
+        wanted=(True, bool(with_returns)),
+        standardize=0 if normalize else None,
     )
-    if normalize:
-        advantages = front.standardize(advantages, mask)
     return GAE(advantages, rest[0] if with_returns else None)
