@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .estimator import Estimator, Over, Role
+from .estimator import Estimator, Operand, Over, Role
 from .problem import has_extra_row
 
 
@@ -135,3 +135,29 @@ def evaluate(
     if estimator.uses_before:
         before = beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
     return finished(estimator.finish(xp, x, near, first, y, before))
+
+
+# ---- the recurrence itself: what every formula above is made of, hence here and not among the estimators
+
+
+def _coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
+    return x["a"], x["b"], x["reset"]
+
+
+def _finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
+    return (y,)
+
+
+LINEAR_RECURRENCE = Estimator(
+    name="linear_recurrence",
+    operands=(
+        Operand("b"),
+        Operand("a", Role.FACTOR),
+        Operand("reset", Role.FLAG),
+        Operand("initial", Role.EDGE, carry=True),
+    ),
+    outputs=("y",),
+    coefficients=_coefficients,
+    finish=_finish,
+    backward=False,
+)

@@ -18,8 +18,7 @@ from jax.interpreters import ad, batching, mlir, xla
 
 from . import recurrence, versions
 from .estimator import Estimator, Role, has_kernel
-from .estimators.linear_recurrence import LINEAR_RECURRENCE
-from .formula import evaluate
+from .formula import LINEAR_RECURRENCE, evaluate
 from .launch import from_jax
 from .problem import has_extra_row
 

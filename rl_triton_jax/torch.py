@@ -22,7 +22,6 @@ from .estimators.gae import gae as _gae
 from .estimators.gae_packed import gae_packed as _gae_packed
 from .estimators.lambda_returns import lambda_returns as _lambda_returns
 from .estimators.lambda_returns import q_lambda as _q_lambda
-from .estimators.linear_recurrence import LINEAR_RECURRENCE
 from .estimators.linear_recurrence import linear_recurrence as _linear_recurrence
 from .estimators.n_step_returns import n_step_returns as _n_step_returns
 from .estimators.off_policy import Retrace
@@ -33,7 +32,7 @@ from .estimators.upgo import upgo as _upgo
 from .estimators.vtrace import VTrace
 from .estimators.vtrace import puffer_advantage as _puffer_advantage
 from .estimators.vtrace import vtrace as _vtrace
-from .formula import evaluate
+from .formula import LINEAR_RECURRENCE, evaluate
 from .front import check_implementation, offered_by
 from .kernels.plan import plan
 

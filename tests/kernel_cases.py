@@ -15,11 +15,11 @@ from rl_triton_jax.estimators.eligibility_traces import ELIGIBILITY_TRACES
 from rl_triton_jax.estimators.episodic_cumsum import EPISODIC_CUMSUM
 from rl_triton_jax.estimators.gae import GAE_ESTIMATOR
 from rl_triton_jax.estimators.lambda_returns import LAMBDA_RETURNS
-from rl_triton_jax.estimators.linear_recurrence import LINEAR_RECURRENCE
 from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.estimators.off_policy import OFF_POLICY
 from rl_triton_jax.estimators.upgo import UPGO
 from rl_triton_jax.estimators.vtrace import VTRACE
+from rl_triton_jax.formula import LINEAR_RECURRENCE
 
 ESTIMATORS: dict[str, Estimator] = {
     e.name: e

@@ -7,31 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..estimator import Estimator, Operand, Role
+from ..formula import LINEAR_RECURRENCE
 from ..front import FrontEnd
-
-
-def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
-    return x["a"], x["b"], x["reset"]
-
-
-def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
-    return (y,)
-
-
-LINEAR_RECURRENCE = Estimator(
-    name="linear_recurrence",
-    operands=(
-        Operand("b"),
-        Operand("a", Role.FACTOR),
-        Operand("reset", Role.FLAG),
-        Operand("initial", Role.EDGE, carry=True),
-    ),
-    outputs=("y",),
-    coefficients=coefficients,
-    finish=finish,
-    backward=False,
-)
 
 
 def linear_recurrence(
