@@ -102,7 +102,9 @@ class Estimator:
         return None
 
 
-def has_kernel(estimator: Estimator, given: Mapping[Operand, bool]) -> bool:
+def has_kernel(estimator: Estimator, operands: Mapping[str, Any]) -> bool:
     """Whether one kernel does the whole of a call with these operands; else the recurrences in its formula have theirs."""
-    masked = any(there and operand.role is Role.MASK for operand, there in given.items())
-    return estimator.whole is None or (estimator.window > 0 and not masked)
+    if estimator.whole is None:
+        return True
+    masked = any(o.role is Role.MASK and operands[o.name] is not None for o in estimator.operands)
+    return estimator.window > 0 and not masked

@@ -99,11 +99,15 @@ def _lower_anywhere(estimator: Estimator, *operands: Any, parallel: bool, **para
     return _xla(estimator, *operands, parallel=parallel, **params)
 
 
+def _given(estimator: Estimator, present: Sequence[bool]) -> dict[str, Any]:
+    return {o.name: True if there else None for o, there in zip(estimator.operands, present, strict=True)}
+
+
 def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any) -> list[Any]:
     shape = _result_shape(estimator, operands, params["present"], params["axis"])
     if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(estimator.name, params):
         return _xla(estimator, *operands, parallel=True, **params)
-    if not has_kernel(estimator, dict(zip(estimator.operands, params["present"], strict=True))):
+    if not has_kernel(estimator, _given(estimator, params["present"])):
         return _xla(estimator, *operands, parallel=True, **params)  # the recurrences in it are launched
     return from_jax.run(estimator, operands, shape, backend=backend, **params)
 

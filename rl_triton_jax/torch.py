@@ -42,6 +42,7 @@ except ImportError as error:
     raise ImportError("rl_triton_jax.torch needs PyTorch: pip install 'rl_triton_jax[torch]'") from error
 
 Tensor = torch.Tensor
+_functorch_level = versions.functorch_level()
 
 
 def _promote(a: str, b: str) -> str:
@@ -266,7 +267,70 @@ def _warn_once(why: str) -> None:
     )
 
 
+# Calls that were prepared, by everything that the kernels depend on but the numbers themselves.
 _prepared: dict[Any, Any] = {}
+MOST_PREPARED = 4096
+
+
+def _remember(key: Any, ready: Any) -> None:
+    if len(_prepared) >= MOST_PREPARED:  # shapes that never come back, say lengths of packed sequences
+        _prepared.clear()
+    _prepared[key] = ready
+
+
+def _on_gpu(x: Tensor) -> bool:
+    return x.is_cuda
+
+
+def _transformed() -> bool:
+    """Whether `torch.func` (vmap, grad, jvp) is at work, so that tensors may stand for others."""
+    return _functorch_level() is not None
+
+
+def _signature(estimator: Estimator, operands: Sequence[Any], options: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The key of a call that the kernels can do as it is; None where something has to be looked at first.
+
+    That is tensors on a CPU, those that want a gradient, and anything that stands for a tensor (under `torch.func`, say).
+    """
+    if _transformed():
+        return None
+    gradients = torch.is_grad_enabled()
+    signature: list[Any] = [estimator.name, estimator.window, estimator.whole is None, options]
+    for x in operands:
+        if x is None or type(x) in (float, int, bool):
+            signature.append(type(x))
+        elif type(x) is Tensor and _on_gpu(x) and not (gradients and x.requires_grad):
+            signature.append((x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & 15 == 0))
+        else:
+            return None
+    return tuple(signature)
+
+
+class _Ready:
+    """A call that needs nothing but memory for its results and the launch."""
+
+    def __init__(self, prepared: Any, outputs: Sequence[Tensor], number: type) -> None:
+        self._prepared = prepared
+        self._count = len(outputs)
+        self._shape, self._strides = outputs[0].shape, outputs[0].stride()
+        self._dtype, self._device = outputs[0].dtype, outputs[0].device
+        self._number = number
+
+    def __call__(self, operands: Sequence[Any]) -> list[Tensor]:
+        outputs = [
+            torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device=self._device)
+            for _ in range(self._count)
+        ]
+        self.into(operands, outputs)
+        return outputs
+
+    def into(self, operands: Sequence[Any], outputs: Sequence[Tensor]) -> None:
+        inputs = [x if isinstance(x, Tensor) else self._number(x) for x in operands if x is not None]
+        if self._device.index == torch.cuda.current_device():
+            self._prepared(inputs, outputs)
+        else:
+            with torch.cuda.device(self._device):
+                self._prepared(inputs, outputs)
 
 
 def _launch(
@@ -280,6 +344,28 @@ def _launch(
     accumulate: str,
 ) -> list[Tensor]:
     """Runs the kernels. Operands are tensors of the result's rank, numbers (passed by value), or None."""
+    key = _signature(estimator, operands, (shape, axis, backward, wanted, dtype))
+    ready = None if key is None else _prepared.get(key)
+    if ready is not None:
+        return ready(operands)
+    ready, outputs = _prepare(estimator, operands, shape, axis, backward, wanted, dtype, accumulate)
+    if key is not None:
+        _remember(key, ready)
+    ready.into(operands, outputs)
+    return outputs
+
+
+def _prepare(
+    estimator: Estimator,
+    operands: Sequence[Any],
+    shape: tuple[int, ...],
+    axis: int,
+    backward: bool,
+    wanted: tuple[bool, ...],
+    dtype: str,
+    accumulate: str,
+) -> tuple[_Ready, list[Tensor]]:
+    """The compiled launches of a call, and memory for its results."""
     from .launch import from_torch
 
     model = operands[0]
@@ -288,52 +374,23 @@ def _launch(
     outputs = [torch.empty_like(model, dtype=out_dtype) for want in wanted if want]
     if outputs[0].shape != shape:
         outputs = [torch.empty(shape, dtype=out_dtype, device=model.device) for want in wanted if want]
-    tensors = [x for x in operands if isinstance(x, Tensor)]
-    index = model.device.index
-    key = (
-        estimator.name,
-        shape,
-        axis,
-        backward,
-        wanted,
-        dtype,
-        index,
-        outputs[0].stride(),
-        *(
-            (x.shape, x.stride(), x.dtype, x.data_ptr() % 16 == 0) if isinstance(x, Tensor) else x is None
-            for x in operands
-        ),
-    )
-    prepared = _prepared.get(key)
-    if prepared is None:
-        for operand, x in zip(estimator.operands, operands, strict=True):
-            if isinstance(x, Tensor) and x.device != model.device:
+    views: list[problem.View | None] = []
+    for k, (operand, x) in enumerate(zip(estimator.operands, operands, strict=True)):
+        if x is None:
+            views.append(None)
+        elif isinstance(x, Tensor):
+            if x.device != model.device:
                 raise ValueError(f"{estimator.name}: `{operand.name}` is on {x.device}, expected {model.device}")
-        views: list[problem.View | None] = []
-        for k, x in enumerate(operands):
-            if x is None:
-                views.append(None)
-            elif isinstance(x, Tensor):
-                views.append(
-                    problem.view_of(estimator, k, problem.dtype_name(x), x.shape, x.stride(), shape[axis], axis)
-                )
-            else:
-                views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
-        results = [(problem.View(dtype, outputs[0].stride()), k) for k, want in enumerate(wanted) if want]
-        case = problem.canonical(estimator, shape, axis, views, results, backward, accumulate)
-        given = [x for x in operands if x is not None]
-        unaligned = frozenset(k for k, x in enumerate(given) if isinstance(x, Tensor) and x.data_ptr() % 16)
-        device = from_torch.device_of(index)
-        prepared = from_torch.Prepared(plan(case, device, problem.flags(estimator)), case, device, unaligned)
-        _prepared[key] = prepared
-    inputs = [x for x in operands if x is not None]
-    if index == torch.cuda.current_device():
-        prepared(inputs, outputs)
-    else:
-        with torch.cuda.device(index):
-            prepared(inputs, outputs)
-    del tensors
-    return outputs
+            views.append(problem.view_of(estimator, k, problem.dtype_name(x), x.shape, x.stride(), shape[axis], axis))
+        else:
+            views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
+    results = [(problem.View(dtype, outputs[0].stride()), k) for k, want in enumerate(wanted) if want]
+    case = problem.canonical(estimator, shape, axis, views, results, backward, accumulate)
+    given = [x for x in operands if x is not None]
+    unaligned = frozenset(k for k, x in enumerate(given) if isinstance(x, Tensor) and x.data_ptr() % 16)
+    device = from_torch.device_of(model.device.index)
+    prepared = from_torch.Prepared(plan(case, device, problem.flags(estimator)), case, device, unaligned)
+    return _Ready(prepared, outputs, int if accumulate in problem.INTEGERS else float), outputs
 
 
 def _standardized(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -367,9 +424,18 @@ class TorchFront:
         standardize: int | None = None,
         name: str = "",
     ) -> list[Any]:
+        # A call of the same kind as one before goes straight to its launch: views of an operand share its address.
+        in_order = [operands.get(o.name) for o in estimator.operands]
+        options = (
+            (axis, backward, None if wanted is None else tuple(wanted), implementation) if standardize is None else None
+        )
+        key = None if options is None else _signature(estimator, in_order, ("call", *options))
+        ready = None if key is None else _prepared.get(key)
+        if ready is not None:
+            return ready(in_order)
         name = name or estimator.name
         check_implementation(name, implementation)
-        operands = {o.name: operands.get(o.name) for o in estimator.operands}
+        operands = {o.name: x for o, x in zip(estimator.operands, in_order, strict=True)}
         main = operands[estimator.operands[0].name]
         for operand in estimator.operands:
             x = operands[operand.name]
@@ -384,12 +450,10 @@ class TorchFront:
         accumulate = problem.accumulation_dtype(dtype)
         backward = estimator.backward if backward is None else backward
         wanted = tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs)
-        kernels = _use_kernels(name, main.device, implementation) and has_kernel(
-            estimator, {o: operands[o.name] is not None for o in estimator.operands}
-        )
+        kernels = _use_kernels(name, main.device, implementation) and has_kernel(estimator, operands)
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        by_value = kernels and not differentiable and main.numel() > 0
+        by_value = kernels and not differentiable and main.numel() > 0 and not _transformed()
 
         def canonical(role: Role, x: Any) -> Any:
             if x is None:
@@ -411,6 +475,9 @@ class TorchFront:
         rounded = dtype if standardize is None else accumulate
         if by_value:
             outs = _launch(estimator, values, call.shape, call.axis, backward, wanted, rounded, accumulate)
+            known = _signature(estimator, values, (call.shape, call.axis, backward, wanted, rounded))
+            if key is not None and known in _prepared:
+                _remember(key, _prepared[known])
         elif main.numel() == 0:
             outs = [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
         else:

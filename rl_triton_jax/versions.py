@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 
@@ -177,6 +178,16 @@ def jax_triton_call(
             **rest,
             **constants,
         )
+
+
+# ---- torch
+
+
+def functorch_level() -> Callable[[], Any]:
+    """A function that gives None where no `torch.func` transformation is at work. Nothing public tells."""
+    import torch
+
+    return vars(torch._C)["_functorch"].peek_interpreter_stack
 
 
 # ---- JAX

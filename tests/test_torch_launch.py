@@ -1,0 +1,110 @@
+"""What the torch front end hands to its launches, on a machine without a GPU: a recorder stands in for the compiled kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
+    pytest.skip("no torch or no triton", allow_module_level=True)
+
+import torch
+from rl_triton_jax.kernels.plan import Device
+
+import rl_triton_jax.torch as front
+from rl_triton_jax.launch import from_torch
+
+
+class Recorder:
+    """In the place of `from_torch.Prepared`."""
+
+    made: list[Recorder]
+
+    def __init__(self, plan: Any, problem: Any, device: Any, unaligned: Any) -> None:
+        self.plan, self.problem, self.unaligned = plan, problem, unaligned
+        self.calls: list[Any] = []
+        Recorder.made.append(self)
+
+    def __call__(self, inputs: Any, outputs: Any) -> None:
+        self.calls.append((list(inputs), list(outputs)))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+    Recorder.made = []
+    monkeypatch.setattr(from_torch, "Prepared", Recorder)
+    monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
+    monkeypatch.setattr(front, "_use_kernels", lambda *_: True)
+    monkeypatch.setattr(front, "_on_gpu", lambda x: True)
+    monkeypatch.setattr(front, "_prepared", {})
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    return Recorder.made
+
+
+def call(rewards: torch.Tensor, **options: Any) -> Any:
+    values, last = torch.zeros_like(rewards), torch.zeros(rewards.shape[1])
+    return front.gae(rewards, values, last_values=last, **options)
+
+
+def test_the_second_call_goes_straight_to_the_launch(made: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
+    rewards = torch.ones(6, 4)
+    first = call(rewards, gamma=0.5)
+    monkeypatch.setattr(front.problem, "validate", None)  # must not be needed any more
+    second = call(rewards, gamma=0.25)
+    assert len(made) == 1
+    (one, two) = made[0].calls
+    assert one[0][0] is rewards
+    assert two[0][0] is rewards
+    numbers = [[x for x in inputs if not isinstance(x, torch.Tensor)] for inputs, _ in (one, two)]
+    assert numbers == [[0.5, 0.95], [0.25, 0.95]]
+    assert second.advantages is two[1][0]
+    assert first.advantages is not second.advantages
+    assert second.advantages.shape == (6, 4)
+    assert second.advantages.dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: call(torch.ones(6, 5)),
+        lambda: call(torch.ones(4, 6).t()),
+        lambda: call(torch.ones(6, 4).double()),
+        lambda: call(torch.ones(25)[1:].view(6, 4)),
+        lambda: call(torch.ones(6, 4), gamma=torch.tensor(0.5)),
+        lambda: call(torch.ones(6, 4), with_returns=False),
+        lambda: front.gae(torch.ones(6, 4), torch.zeros(6, 4), last_values=torch.zeros(6), axis=1),
+        lambda: front.lambda_returns(torch.ones(6, 4), torch.zeros(6, 4), last_values=torch.zeros(4)),
+    ],
+    ids=["shape", "strides", "dtype", "alignment", "an array", "outputs", "axis", "estimator"],
+)
+def test_what_needs_another_kernel_gets_one(made: list[Recorder], other: Any) -> None:
+    call(torch.ones(6, 4))
+    other()
+    assert len(made) == 2
+    assert made[0].calls[0][0]
+    assert len(made[0].calls) == 1
+
+
+def test_each_n_has_its_own(made: list[Recorder]) -> None:
+    rewards = torch.ones(9, 4)
+    for n in (2, 3, 2, 100):
+        front.n_step_returns(rewards, rewards, last_values=0.0, n=n)
+    assert [r.problem.window for r in made] == [2, 3, 0]
+    assert [len(r.calls) for r in made] == [2, 1, 1]
+
+
+def test_mistakes_are_found_after_a_good_call(made: list[Recorder]) -> None:
+    call(torch.ones(6, 4))
+    with pytest.raises(ValueError, match=r"last_values"):
+        front.gae(torch.ones(6, 4), torch.zeros(6, 4), last_values=torch.zeros(3))
+    with pytest.raises(ValueError, match=r"twice"):
+        front.gae(torch.ones(6, 4), torch.zeros(7, 4), last_values=torch.zeros(4))
+
+
+def test_only_so_many_are_remembered(made: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "MOST_PREPARED", 4)
+    for n in range(1, 10):
+        call(torch.ones(6, n))
+    assert len(front._prepared) <= 4
