@@ -209,9 +209,10 @@ def transpose(
                 else lax.slice_in_dim(x, first, first + 1, axis=axis)
             )
 
-        through = row(a).astype(accumulate) * row(bar)
-        if reset is not None:
-            through = jnp.where(row(reset) != 0, 0, through)
+        factor = row(a).astype(accumulate)
+        if reset is not None:  # before the product, so that second derivatives are as clean
+            factor = jnp.where(row(reset) != 0, 0, factor)
+        through = factor * row(bar)
         out[-1] = _unbroadcast(through, initial.aval)
     return out
 

@@ -234,9 +234,10 @@ class _Recurrence(torch.autograd.Function):
         def row(x: Any) -> Any:
             return x if x.shape[axis] == 1 else x.narrow(axis, T - 1 if backward else 0, 1)
 
-        through = row(a) * first
-        if reset is not None:
-            through = torch.where(row(reset), torch.zeros_like(through), through)
+        factor = row(a)
+        if reset is not None:  # before the product, so that second derivatives are as clean
+            factor = torch.where(row(reset), 0, factor)
+        through = factor * first
         return bar, (bar * before).sum_to_size(a.shape), None, through.sum_to_size(initial.shape), None, None, None
 
 

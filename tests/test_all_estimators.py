@@ -70,6 +70,8 @@ def test_torch(label: str, layout: str) -> None:
 def test_gradients_are_finite_and_right(label: str) -> None:
     """Reverse mode against finite differences along one direction, in float64; NaN in dead places stays there."""
     case, axis = case_of(label, "time-major", seed=3)
+    if case.name != "episodic_cumsum":
+        case.arguments.setdefault("gamma", np.full((), 0.9, np.float32))
     floats = {n for n, x in case.arguments.items() if isinstance(x, np.ndarray) and x.dtype == np.float32}
     rng = np.random.default_rng(4)
     with jax.enable_x64(True):
@@ -96,6 +98,18 @@ def test_gradients_are_finite_and_right(label: str) -> None:
         difference = (loss(ahead) - loss(behind)) / (2 * eps)
         slope = sum(float((gradient[n] * directions[n]).sum()) for n in floats)
         np.testing.assert_allclose(slope, difference, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dead", [np.nan, np.inf])
+def test_second_derivatives_know_no_dead_factor(dead: float) -> None:
+    """y = b where reset, so the Hessian of the sum of its squares is 2 for b and 0 for all else, whatever `a` holds."""
+
+    def loss(a: Any, b: Any, initial: Any) -> Any:
+        return (rl_triton_jax.linear_recurrence(a, b, initial=initial, reset=np.ones(1, bool)) ** 2).sum()
+
+    hessian = jax.hessian(loss, (0, 1, 2))(np.full(1, dead, np.float32), np.ones(1, np.float32), np.float32(0.3))
+    flat = np.concatenate([np.ravel(x) for x in jax.tree.leaves(hessian)])
+    assert sorted(flat) == [0.0] * 8 + [2.0]
 
 
 def test_packed() -> None:

@@ -16,13 +16,13 @@ from ..front import FrontEnd
 
 
 def coefficients(xp: Any, x: Any, near: Any, first: Any) -> Any:
-    gamma, rewards = x["gamma"], x["rewards"]
-    b = rewards
+    b = x["rewards"]
     if x["truncated"] is not None:
-        b = xp.where(x["truncated"], rewards + gamma * x["final_values"], b)
-    if x["terminated"] is not None:
-        b = xp.where(x["terminated"], rewards, b)
-    return gamma, b, xp.any_of(x["terminated"], x["truncated"])
+        final = xp.where(x["truncated"], x["final_values"], 0)
+        if x["terminated"] is not None:
+            final = xp.where(x["terminated"], 0, final)
+        b = b + x["gamma"] * final  # a product with what is dead would be dead in the derivative by gamma
+    return x["gamma"], b, xp.any_of(x["terminated"], x["truncated"])
 
 
 def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
