@@ -1,11 +1,12 @@
-"""One row: the correctness gate, then the clocks."""
+"""One row: the correctness gate, then the clocks. Rows can pass the gate together; the clocks need the machine alone."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class Settings:
     effort: Effort
     chains: tuple[int, int]
     floors: Floors
+    light: bool = False  # device and call times only
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Case:
 
 @functools.lru_cache(maxsize=32)
 def make_case(problem: Problem) -> Case:
-    inputs = problem.op.make_inputs(problem, np.random.default_rng([problem.seed, problem.shape.T, problem.shape.N]))
+    inputs = problem.op.make_inputs(problem)
     return Case(problem, inputs, problem.op.reference(problem, inputs))
 
 
@@ -95,6 +97,7 @@ def _describe(problem: Problem, provider: Provider, rotated: bool) -> Row:
             "route": provider.route,
             "outputs": ",".join(problem.outputs),
             "truncation": problem.truncation,
+            "actions": problem.actions,
             "warm": "rotated" if rotated else "warm",
         }
     )
@@ -106,29 +109,57 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"[:400]
 
 
-def measure_row(problem: Problem, provider: Provider, settings: Settings, sets: int = 1) -> Row:
-    """Measures one provider, on `sets` sets of buffers in turn. What goes wrong is the row's `error`: a run goes on."""
+@dataclass(frozen=True)
+class Ready:
+    """A row whose answer is right: compiled, its data on the device."""
+
+    case: Case
+    provider: Provider
+    names: list[str]
+    arrays: list[Any]
+    call: Callable[..., Any]
+
+
+def prepare(problem: Problem, provider: Provider, sets: int = 1, alone: bool = True) -> tuple[Row, Ready | None]:
+    """Compiles, and compares with the reference. What goes wrong is the row's `error`, and then nothing is ready."""
     row = _describe(problem, provider, sets > 1)
     try:
-        _fill(row, make_case(problem), provider, settings, sets)
+        return row, _prepare(row, make_case(problem), provider, alone)
     except Exception as error:
         row["error"] = _short(error)
-    return row
+        return row, None
 
 
-def _fill(row: Row, case: Case, provider: Provider, settings: Settings, sets: int) -> None:
-    problem, effort, framework = case.problem, settings.effort, FRAMEWORKS[provider.framework]
-    names, host = list(case.inputs), list(case.inputs.values())
-    arrays = framework.put(host)
-    call, row["compile_s"] = framework.compile(names, provider.make(problem), arrays)
+def _prepare(row: Row, case: Case, provider: Provider, alone: bool) -> Ready | None:
+    problem, framework = case.problem, FRAMEWORKS[provider.framework]
+    names = list(case.inputs)
+    arrays = framework.put(list(case.inputs.values()))
+    call, seconds = framework.compile(names, provider.make(problem), arrays)
+    row["compile_s"] = seconds if alone else None
 
     error = relative_error([framework.to_host(x) for x in call(*arrays)], case.expected)
     row["max_rel_err"] = error if np.isfinite(error) else None  # JSON has no infinity
     if not error <= TOLERANCE[problem.dtype]:
         row["error"] = f"refused: relative error {error:.2g} > {TOLERANCE[problem.dtype]:.0e}"
-        return
+        return None
+    return Ready(case, provider, names, arrays, call)
 
+
+def clock(row: Row, ready: Ready | None, settings: Settings, sets: int = 1) -> Row:
+    """Fills in the times of what is ready."""
+    try:
+        if ready is not None:
+            _clock(row, ready, settings, sets)
+    except Exception as error:
+        row["error"] = _short(error)
+    return row
+
+
+def _clock(row: Row, ready: Ready, settings: Settings, sets: int) -> None:
+    case, provider, call, arrays = ready.case, ready.provider, ready.call, ready.arrays
+    problem, effort, framework = case.problem, settings.effort, FRAMEWORKS[provider.framework]
     row["bytes"] = problem.op.count_bytes(problem, case.inputs)
+    host = list(case.inputs.values())
     one = rotating(call, [arrays, *(framework.put(host) for _ in range(sets - 1))])
     timed = device_time(one, framework.block, effort)
     row.update(
@@ -147,14 +178,49 @@ def _fill(row: Row, case: Case, provider: Provider, settings: Settings, sets: in
         return
 
     row["call_us"], row["enqueue_us"] = call_times(one, framework.block, effort)
-    if provider.framework == "torch" and not provider.light and why_no_cupti() is None:
+    if settings.light or provider.light:
+        return
+    if provider.framework == "torch" and why_no_cupti() is None:
         row["graph_us"] = graph_time(lambda: call(*arrays))
     short, long = settings.chains
     if provider.slow_compile:
         long = max(min(long, SLOW_CHAIN), short + 1)
     if why_no_chain(problem, provider, long, timed.us) is None:
-        chained = [framework.compile(names, _chain(problem, provider, n), arrays)[0] for n in (short, long)]
+        chained = [framework.compile(ready.names, _chain(problem, provider, n), arrays)[0] for n in (short, long)]
         row["marginal_us"], row["marginal_spread_us"] = marginal_time(
             lambda: chained[0](*arrays), lambda: chained[1](*arrays), long - short, framework.block, effort.chain_reps
         )
         row["chains"] = [short, long]
+
+
+def measure_row(problem: Problem, provider: Provider, settings: Settings, sets: int = 1) -> Row:
+    """Measures one provider, on `sets` sets of buffers in turn."""
+    return clock(*prepare(problem, provider, sets), settings, sets)
+
+
+class Job(NamedTuple):
+    problem: Problem
+    provider: Provider
+    sets: int = 1  # of buffers, used in turn
+
+    @property
+    def rank(self) -> int:
+        """Lower is measured earlier; rotated buffers of one provider come after the baselines that matter most."""
+        return self.provider.priority + (2 if self.sets > 1 else 0)
+
+    @property
+    def label(self) -> str:
+        return f"{self.problem.label} {self.provider.name} {'rotated' if self.sets > 1 else 'warm'}"
+
+
+def measure_jobs(jobs: Sequence[Job], settings: Settings) -> Iterator[Row]:
+    """A row of each job. All are prepared at once, each by a thread of its own, before the first is timed."""
+    if len(jobs) == 1:
+        yield measure_row(jobs[0].problem, jobs[0].provider, settings, jobs[0].sets)
+        return
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        # The cases first, once each; what goes wrong there goes wrong again in `prepare`, which says so.
+        wait([pool.submit(make_case, problem) for problem in dict.fromkeys(job.problem for job in jobs)])
+        prepared = list(pool.map(lambda job: prepare(job.problem, job.provider, job.sets, alone=False), jobs))
+    for job in jobs:
+        yield clock(*prepared.pop(0), settings, job.sets)

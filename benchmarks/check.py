@@ -30,12 +30,15 @@ def load_targets(path: Path = TARGETS) -> list[dict[str, Any]]:
 
 
 def judge(target: dict[str, Any], results: Iterable[Results]) -> Verdict:
-    """The best of the target's providers; what was not measured is missed. A provider's newest row counts."""
-    rows = latest(r for r in results if r["header"]["device"] == target["device"])
+    """The best of the target's providers; what was not measured is missed. A provider's newest row counts.
+
+    Light runs do not: they hold no marginal_us.
+    """
+    rows = latest(r for r in results if r["header"]["device"] == target["device"] and not r["header"].get("light"))
     label = f"{target['op']} {target['layout']} {target['T']}x{target['N']} {target['metric']}"
     found: list[tuple[float, str]] = []
     for provider in target["providers"]:
-        key = tuple(provider if name == "provider" else target[name] for name in KEY)
+        key = tuple(provider if name == "provider" else target.get(name) for name in KEY)
         value = rows[key].get(target["metric"]) if key in rows else None
         if isinstance(value, (int, float)):
             found.append((value, provider))

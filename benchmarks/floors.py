@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -28,10 +29,11 @@ def sets_to_rotate(bytes_touched: int, cache: int | None = None) -> int:
 
 
 class Floors:
-    """Copies measured in this run, remembered by size."""
+    """Copies measured in this run, remembered by size; coarse ones are measured at powers of sqrt 2 and interpolated."""
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, effort: Effort, coarse: bool = False) -> None:
         self._effort = effort
+        self._coarse = coarse
         self._known: dict[tuple[int, int], float] = {}
 
     def copy_us(self, bytes_moved: int, sets: int = 1) -> float:
@@ -39,6 +41,14 @@ class Floors:
 
         The better of the driver's copy and an elementwise kernel.
         """
+        if self._coarse:
+            power = math.floor(2 * math.log2(max(bytes_moved, 1)))
+            below, above = (round(2 ** (p / 2)) for p in (power, power + 1))
+            share = (bytes_moved - below) / (above - below)
+            return (1 - share) * self._measured(below, sets) + share * self._measured(above, sets)
+        return self._measured(bytes_moved, sets)
+
+    def _measured(self, bytes_moved: int, sets: int) -> float:
         key = (bytes_moved, sets)
         if key not in self._known:
             self._known[key] = self._host(bytes_moved) if why_no_cupti() else self._device(bytes_moved, sets)

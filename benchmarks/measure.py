@@ -35,6 +35,7 @@ class Effort:
 
 
 QUICK = Effort(seconds=0.01, fewest=4, most=6, chain_reps=5, warm_up=1)
+LIGHT = Effort(seconds=0.03, fewest=6, most=16, warm_up=2)
 
 
 @dataclass(frozen=True)

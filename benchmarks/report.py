@@ -12,7 +12,7 @@ from typing import Any
 
 from .rows import Results, Row, latest, load
 from .run import RESULTS
-from .shapes import Layout, Shape
+from .shapes import Shape
 
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 README = Path(__file__).parent.parent / "README.md"
@@ -21,23 +21,25 @@ OURS = ("ours_xla_triton", "ours_jax_triton", "ours_xla", "ours_torch")
 SMALL = 1 << 20  # elements up to which launches, not bytes, are the cost
 CELLS = {"xla_triton": "XLA's Triton call", "jax_triton": "jax-triton", "torch": "torch", "xla": "XLA formula"}
 
-Group = tuple[str, str, str, str, bool, str]
+Group = tuple[str, str, str, str, bool, int, str]
 
 
 def group_of(row: Row) -> Group:
-    return row["op"], row["layout"], row["dtype"], row["outputs"], row["truncation"], row["warm"]
+    actions = row.get("actions") or 0  # older results have no such field
+    return row["op"], row["layout"], row["dtype"], row["outputs"], row["truncation"], actions, row["warm"]
 
 
 def title(group: Group) -> str:
-    op, layout, dtype, outputs, truncation, warm = group
+    op, layout, dtype, outputs, truncation, actions, warm = group
     return (
         f"{op}, {layout.replace('_', '-')}, {dtype}, {outputs.replace(',', ' and ')}"
-        f"{', with truncations' if truncation else ''}, {'buffers reused' if warm == 'warm' else 'buffers rotated'}"
+        f"{f', {actions} actions' if actions else ''}{', with truncations' if truncation else ''}, "
+        f"{'buffers reused' if warm == 'warm' else 'buffers rotated'}"
     )
 
 
 def shape_of(row: Row) -> Shape:
-    layout: Layout = "batch_major" if row["layout"] == "batch_major" else "time_major"
+    layout: Any = row["layout"]
     return Shape(layout, row["T"], row["N"])
 
 
@@ -168,6 +170,39 @@ def _marginal_table(by_shape: dict[Shape, dict[str, Row]]) -> list[str]:
     ]
 
 
+def _overview(rows: Iterable[Row]) -> list[str]:
+    """All estimators of a light run: a table for each layout."""
+    groups = [(group, by_shape) for group, by_shape in grouped(rows).items() if _names(by_shape, "device_us")]
+    lines: list[str] = []
+    for key in sorted({(layout, dtype, truncation) for (_, layout, dtype, _, truncation, _, _), _ in groups}):
+        here = {
+            f"`{group[0]}`" + (f", {group[5]} actions" if group[5] else ""): by_shape
+            for group, by_shape in groups
+            if (group[1], group[2], group[4]) == key
+        }
+        names = dict.fromkeys(shape for by_shape in here.values() for shape in by_shape)
+        columns = sorted(names, key=lambda shape: (shape.T * shape.N, shape.T))
+
+        def cell(providers: dict[str, Row]) -> str:
+            ours = ours_of(providers, "device_us")
+            others = [value_of(row, "device_us") for name, row in providers.items() if name not in OURS]
+            best = min((x for x in others if x is not None), default=None)
+            return show(ours) + (f" ({best / ours:.1f}x)" if ours and best else "")
+
+        layout, dtype, truncation = key
+        lines += [
+            "",
+            f"All estimators, {layout.replace('_', '-')}, {dtype}{', with truncations' if truncation else ''}, buffers reused: "
+            "ours (ratio of the best baseline to it):",
+            "",
+            *_markdown(
+                ["", *(shape.name for shape in columns)],
+                ([label, *(cell(by_shape.get(shape, {})) for shape in columns)] for label, by_shape in here.items()),
+            ),
+        ]
+    return lines
+
+
 def _run_line(results: Results) -> str:
     header = results["header"]
     versions = ", ".join(
@@ -189,10 +224,12 @@ def readme_block(results: Sequence[Results]) -> str:
     lines: list[str] = []
     for device in sorted({r["header"]["device"] for r in real}):
         here = [r for r in real if r["header"]["device"] == device]
+        light = [r for r in here if r["header"].get("light")]
         lines += ["", f"**{device}.** Device time, µs (ratio to ours)."]
-        for group, by_shape in grouped(latest(here).values()).items():
+        for group, by_shape in grouped(latest(r for r in here if r not in light).values()).items():
             if group[-1] == "warm" and _names(by_shape, "device_us"):
                 lines += ["", f"{title(group)}:", "", *_device_table(by_shape), *_marginal_table(by_shape)]
+        lines += _overview(latest(light).values())
         lines += ["", *(f"{'Measured' if k == 0 else 'And'} {_run_line(r)}" for k, r in enumerate(here))]
     return "\n".join(lines[1:])
 

@@ -20,6 +20,7 @@ class Row(TypedDict):
     route: str | None  # "xla_triton", "jax_triton", "torch"
     outputs: str  # comma list
     truncation: bool
+    actions: int | None  # where action values are folded in
     warm: str  # "warm": the same buffers at every call; "rotated": over more than twice the L2
     device_us: float | None
     device_spread: float | None  # relative difference of two repeats
@@ -45,7 +46,7 @@ class Results(TypedDict):
     rows: list[Row]
 
 
-KEY = ("op", "layout", "T", "N", "dtype", "provider", "outputs", "truncation", "warm")
+KEY = ("op", "layout", "T", "N", "dtype", "provider", "outputs", "truncation", "actions", "warm")
 
 
 def empty_row() -> Row:
@@ -54,7 +55,7 @@ def empty_row() -> Row:
 
 
 def key_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in KEY)
+    return tuple(row.get(name) for name in KEY)
 
 
 def save(path: Path, results: Results) -> None:

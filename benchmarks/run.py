@@ -7,47 +7,37 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import environment, shapes
-from .bench import Settings, measure_row
+from .bench import Job, Settings, measure_jobs, measure_row
 from .floors import Floors, l2_bytes, sets_to_rotate
-from .measure import QUICK, Effort, why_no_cupti
+from .measure import LIGHT, QUICK, Effort, why_no_cupti
 from .ops import all_ops
-from .problem import VARIANTS, Problem
+from .problem import ACTIONS, VARIANTS, Problem
 from .provider import Provider
 from .providers import all_providers
 from .rows import Results, Row, save
 
 RESULTS = Path(__file__).parent / "results"
 BANDWIDTH_BYTES = 1 << 31  # far beyond any L2
-
-
-class Job(NamedTuple):
-    problem: Problem
-    provider: Provider
-    sets: int = 1  # of buffers, used in turn
-
-    @property
-    def rank(self) -> int:
-        """Lower is measured earlier; rotated buffers of one provider come after the baselines that matter most."""
-        return self.provider.priority + (2 if self.sets > 1 else 0)
-
-    @property
-    def label(self) -> str:
-        return f"{self.problem.label} {self.provider.name} {'rotated' if self.sets > 1 else 'warm'}"
+MOST_WORKERS = 16
 
 
 def _comma_list(text: str) -> list[str]:
     return [part for part in text.split(",") if part]
 
 
+def _ops(text: str) -> list[str]:
+    return list(all_ops()) if text == "all" else _comma_list(text)
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--suite", choices=("jax", "torch", "all"), default="all", help="whose providers to measure")
-    parser.add_argument("--ops", type=_comma_list, default=["gae"], help=f"comma list of {', '.join(all_ops())}")
+    parser.add_argument("--ops", type=_ops, default=["gae"], help=f"all, or a comma list of {', '.join(all_ops())}")
     parser.add_argument(
         "--shapes",
         type=shapes.parse,
@@ -63,7 +53,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=lambda text: tuple(int(n) for n in text.split(",")),
         help="calls in the two jits behind marginal_us (4,64)",
     )
+    parser.add_argument("--actions", type=int, default=ACTIONS, help=f"where action values are folded in ({ACTIONS})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--light",
+        action="store_true",
+        help="device and call times only: no chains, no rotated buffers, fewer repetitions",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help=f"rows compiled and checked at once, before they are timed one by one: 1, or with --light up to {MOST_WORKERS}; "
+        "compile_s is left out when more than one",
+    )
     parser.add_argument("--quick", action="store_true", help="few repetitions: to see that everything runs")
     parser.add_argument("--max-seconds", type=float, default=270, help="rows not begun by then are dropped, and listed")
     parser.add_argument("--out", type=Path, help="folder (benchmarks/results/<device>)")
@@ -73,6 +75,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(chains) != 2 or not 0 < chains[0] < chains[1]:
         parser.error("--chains expects two increasing numbers")
     args.chains = chains
+    args.workers = args.workers or (min(os.cpu_count() or 1, MOST_WORKERS) if args.light else 1)
+    if args.workers < 1 or args.actions < 1:
+        parser.error("--workers and --actions expect a positive number")
+    if args.light:
+        args.cache = ["warm"]
     for given, known, option in (
         (args.ops, all_ops(), "ops"),
         (args.providers or [], all_providers(), "providers"),
@@ -108,43 +115,67 @@ def choose_providers(args: argparse.Namespace) -> tuple[list[Provider], dict[str
 def _too_large(problem: Problem) -> bool:
     """Inputs, outputs, a second set of both, and where the CPU is measured the float64 reference too."""
     free = environment.memory_bytes()
-    return free is not None and problem.elements * (64 if why_no_cupti() is None else 128) > free
+    return free is not None and _bytes(problem) * (4 if why_no_cupti() is None else 8) > free
 
 
-def plan(args: argparse.Namespace, providers: Sequence[Provider]) -> tuple[list[Job], list[str]]:
-    """What to measure, in order of importance, and what does not fit into memory."""
+def _bytes(problem: Problem) -> int:
+    return problem.input_bytes + problem.output_bytes
+
+
+def plan(args: argparse.Namespace, providers: Sequence[Provider]) -> tuple[list[Job], list[str], dict[str, str]]:
+    """What to measure, in order of importance; what does not fit into memory; and what a provider cannot compute.
+
+    The order of shapes counts for more than that of ops: a budget that is spent early leaves out shapes, not ops.
+    """
     jobs: list[Job] = []
     dropped: list[str] = []
-    for op in (all_ops()[name] for name in args.ops):
-        problems = [
-            op.problem(shape, dtype, variant, args.seed)
-            for variant in args.variants
-            if variant in op.variants
-            for dtype in args.dtypes
-            for shape in args.shapes
-        ]
-        for problem in problems:
-            if _too_large(problem):
-                dropped.append(f"{problem.label}: not enough memory")
+    unavailable: dict[str, str] = {}
+    problems = [
+        op.problem(shape, dtype, variant, args.seed, args.actions)
+        for variant in args.variants
+        for dtype in args.dtypes
+        for shape in args.shapes
+        for op in (all_ops()[name] for name in args.ops)
+        if variant in op.variants
+    ]
+    for problem in dict.fromkeys(problems):  # packed problems have no layouts
+        if _too_large(problem):
+            dropped.append(f"{problem.label}: not enough memory")
+            continue
+        # `final_values` are hardly read.
+        sets = sets_to_rotate(_bytes(problem) - problem.truncation * problem.elements * problem.itemsize)
+        for provider in providers:
+            why = provider.why_not_problem(problem)
+            if why:
+                unavailable[f"{problem.op.name} {provider.name}"] = why
                 continue
-            sets = sets_to_rotate(problem.output_bytes + (2 * problem.itemsize + 1) * problem.elements)
-            for provider in providers:
-                if provider.ops is not None and op.name not in provider.ops:
-                    continue
-                if "warm" in args.cache:
-                    jobs.append(Job(problem, provider))
-                if "rotated" in args.cache and sets > 1 and not provider.light:
-                    jobs.append(Job(problem, provider, sets))
+            if "warm" in args.cache:
+                jobs.append(Job(problem, provider))
+            if "rotated" in args.cache and sets > 1 and not provider.light:
+                jobs.append(Job(problem, provider, sets))
     # Stable: within a priority, problem by problem, so that data are made once.
-    return sorted(jobs, key=lambda job: job.rank), dropped
+    return sorted(jobs, key=lambda job: job.rank), dropped, unavailable
+
+
+def batches(jobs: Sequence[Job], workers: int) -> Iterator[list[Job]]:
+    """Runs of at most `workers` jobs that fit into an eighth of the memory together."""
+    most = (environment.memory_bytes() or 0) / 8
+    batch: list[Job] = []
+    for job in jobs:
+        if len(batch) == workers or (batch and sum(_bytes(j.problem) for j in (*batch, job)) > most):
+            yield batch
+            batch = []
+        batch.append(job)
+    if batch:
+        yield batch
 
 
 def warm_up(providers: Sequence[Provider], settings: Settings) -> None:
     """Starts compilers, plugins and the profiler on a shape of its own, so that compile_s is not their start-up."""
-    op = all_ops()["gae"]
+    problem = all_ops()["gae"].problem(shapes.Shape("time_major", 4, 32))
     for provider in providers:
-        if provider.ops is None or op.name in provider.ops:
-            measure_row(op.problem(shapes.Shape("time_major", 4, 32)), provider, settings)
+        if provider.why_not_problem(problem) is None:
+            measure_row(problem, provider, settings)
 
 
 def round_row(row: Row) -> Row:
@@ -180,21 +211,25 @@ def main(argv: Sequence[str] | None = None, log: Callable[[str], None] = print) 
         import jax
 
         jax.config.update("jax_enable_x64", True)
-    effort = QUICK if args.quick else Effort()
-    settings = Settings(effort, args.chains, Floors(effort))
+    effort = QUICK if args.quick else LIGHT if args.light else Effort()
+    settings = Settings(effort, args.chains, Floors(effort, args.light), args.light)
     providers, unavailable = choose_providers(args)
-    jobs, dropped = plan(args, providers)
+    jobs, dropped, impossible = plan(args, providers)
+    unavailable |= impossible
     header = environment.describe()
     device = re.sub(r"[^a-z0-9]+", "-", header["device"].lower()).strip("-")
     folder = args.out or RESULTS / device
     folder.mkdir(parents=True, exist_ok=True)
     stamp = re.sub(r"[^0-9]", "", header["date"])[:14]
-    path = folder / f"{args.name or '-'.join([args.suite, *args.ops, stamp])}.json"
+    ops = ["ops"] if len(args.ops) > 3 else args.ops
+    path = folder / f"{args.name or '-'.join([args.suite, *ops, stamp])}.json"
     header |= {
         "copy_gb_s": float(f"{settings.floors.bandwidth(BANDWIDTH_BYTES if why_no_cupti() is None else 1 << 24):.4g}"),
         "empty_kernel_us": settings.floors.empty_kernel_us(),
         "l2_bytes": l2_bytes(),
         "quick": args.quick,
+        "light": args.light,
+        "workers": args.workers,
         "seed": args.seed,
         "unavailable": unavailable,
         "dropped": dropped,
@@ -203,16 +238,16 @@ def main(argv: Sequence[str] | None = None, log: Callable[[str], None] = print) 
     save(path, results)
     for name, why in unavailable.items():
         log(f"not measured: {name}: {why}")
-    if not args.quick:
-        warm_up(providers, Settings(QUICK, (1, 2), settings.floors))
-    for job in jobs:
+    if not args.quick or args.workers > 1:  # threads must find everything imported
+        warm_up(providers, Settings(QUICK, (1, 2), settings.floors, args.light))
+    for batch in batches(jobs, args.workers):
         if time.monotonic() - began > args.max_seconds:
-            dropped.append(f"{job.label}: the budget of {args.max_seconds:g} s was spent")
+            dropped += [f"{job.label}: the budget of {args.max_seconds:g} s was spent" for job in batch]
             continue
-        row = round_row(measure_row(job.problem, job.provider, settings, job.sets))
-        results["rows"].append(row)
+        for job, row in zip(batch, map(round_row, measure_jobs(batch, settings)), strict=True):
+            results["rows"].append(row)
+            log(f"{job.label}: {_line(row)}")
         save(path, results)
-        log(f"{job.label}: {_line(row)}")
     header["seconds"] = round(time.monotonic() - began, 1)
     save(path, results)
     for text in dropped:

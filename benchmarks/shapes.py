@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Layout = Literal["time_major", "batch_major"]
+Layout = Literal["time_major", "batch_major", "packed"]
 
 
 class Shape(NamedTuple):
-    """T steps of N environments; arrays are `[T, N]` when time-major and `[N, T]` when batch-major."""
+    """T steps of N environments; arrays are `[T, N]` when time-major and `[N, T]` when batch-major.
+
+    Packed are N sequences of T steps on average, one behind the other: `[N * T]`.
+    """
 
     layout: Layout
     T: int
@@ -16,16 +19,20 @@ class Shape(NamedTuple):
 
     @property
     def axis(self) -> int:
-        return 0 if self.layout == "time_major" else 1
+        return 1 if self.layout == "batch_major" else 0
 
     @property
-    def dims(self) -> tuple[int, int]:
+    def outer_first(self) -> tuple[int, int]:
         return (self.T, self.N) if self.layout == "time_major" else (self.N, self.T)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return (self.N * self.T,) if self.layout == "packed" else self.outer_first
 
     @property
     def name(self) -> str:
         """As people write it, outer axis first: "128x4096"."""
-        return f"{self.dims[0]}x{self.dims[1]}"
+        return "x".join(map(str, self.outer_first))
 
 
 def _time_major(*sizes: tuple[int, int]) -> tuple[Shape, ...]:
@@ -66,10 +73,22 @@ SWEEP = (
     *_batch_major((4096, 128), (32768, 16), (16384, 512), (4096, 1024), (64, 4096), (16, 524288)),
 )
 
+# Every estimator in both layouts: in the L2, of few steps, and beyond the L2.
+ESTIMATORS = (
+    *_time_major((128, 4096), (16, 32768), (512, 16384)),
+    *_batch_major((4096, 128), (32768, 16), (16384, 512)),
+)
+
 # Odd sizes, small enough for a CPU.
 SMOKE = (*_time_major((7, 5)), *_batch_major((3, 17)))
 
-SETS: dict[str, tuple[Shape, ...]] = {"targets": TARGETS, "users": USERS, "sweep": SWEEP, "smoke": SMOKE}
+SETS: dict[str, tuple[Shape, ...]] = {
+    "targets": TARGETS,
+    "users": USERS,
+    "sweep": SWEEP,
+    "estimators": ESTIMATORS,
+    "smoke": SMOKE,
+}
 
 
 def parse(text: str) -> tuple[Shape, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Inputs, Problem
-from ..provider import Function, Provider
+from ..provider import Function, Provider, why_no_recurrence
 
 
 def _make(problem: Problem) -> Function:
@@ -21,12 +21,15 @@ def _make(problem: Problem) -> Function:
     def combine(near: tuple[Any, Any], far: tuple[Any, Any]) -> tuple[Any, Any]:
         return near[0] * far[0], far[0] * near[1] + far[1]
 
+    def scan(a: Any, b: Any) -> Any:
+        return lax.associative_scan(combine, (a, b), reverse=problem.op.backward, axis=problem.shape.axis)[1]
+
     def function(inputs: Inputs) -> Sequence[Any]:
-        a, b = problem.op.recurrence(jnp, problem, inputs)
-        _, y = lax.associative_scan(combine, (a, b), reverse=problem.op.backward, axis=problem.shape.axis)
-        return problem.op.finish(jnp, problem, y, inputs)
+        return problem.op.baseline(jnp, problem, inputs, scan)
 
     return function
 
 
-PROVIDERS = (Provider("associative_scan", "jax", _make, priority=1, slow_compile=True),)
+PROVIDERS = (
+    Provider("associative_scan", "jax", _make, priority=1, slow_compile=True, why_not_problem=why_no_recurrence),
+)

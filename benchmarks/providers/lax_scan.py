@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Inputs, Problem
-from ..provider import Function, Provider
+from ..provider import Function, Provider, why_no_walk
 
 
 def _make(unroll: int, problem: Problem) -> Function:
@@ -20,17 +20,27 @@ def _make(unroll: int, problem: Problem) -> Function:
         y = step[0] * carry + step[1]
         return y, y
 
+    def scan(a: Any, b: Any) -> Any:
+        steps = jnp.moveaxis(a, axis, 0), jnp.moveaxis(b, axis, 0)
+        start = jnp.zeros_like(steps[1][0])
+        _, y = lax.scan(body, start, steps, reverse=problem.op.backward, unroll=min(unroll, problem.shape.T))
+        return jnp.moveaxis(y, 0, axis)
+
     def function(inputs: Inputs) -> Sequence[Any]:
-        a, b = (jnp.moveaxis(x, axis, 0) for x in problem.op.recurrence(jnp, problem, inputs))
-        _, y = lax.scan(
-            body, jnp.zeros_like(b[0]), (a, b), reverse=problem.op.backward, unroll=min(unroll, problem.shape.T)
-        )
-        return problem.op.finish(jnp, problem, jnp.moveaxis(y, 0, axis), inputs)
+        return problem.op.baseline(jnp, problem, inputs, scan)
 
     return function
 
 
 PROVIDERS = tuple(
-    Provider(f"lax_scan_{unroll}", "jax", functools.partial(_make, unroll), priority=3, slow_compile=True, light=True)
+    Provider(
+        f"lax_scan_{unroll}",
+        "jax",
+        functools.partial(_make, unroll),
+        priority=3,
+        slow_compile=True,
+        light=True,
+        why_not_problem=why_no_walk,
+    )
     for unroll in (16, 1)
 )

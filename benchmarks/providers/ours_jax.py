@@ -51,6 +51,12 @@ def _why_not(route: Route) -> str | None:
         return None if rl_triton_jax.default_implementation() == "triton" else "its kernels cannot be launched here"
 
 
+def _why_not_problem(problem: Problem) -> str | None:
+    import rl_triton_jax
+
+    return problem.op.why_not(rl_triton_jax)
+
+
 def _triton(route: Route, priority: int) -> Provider:
     return Provider(
         f"ours_{route}",
@@ -59,11 +65,20 @@ def _triton(route: Route, priority: int) -> Provider:
         route=route,
         priority=priority,
         why_not=functools.partial(_why_not, route),
+        why_not_problem=_why_not_problem,
     )
 
 
 PROVIDERS = (
     _triton("xla_triton", 0),
     _triton("jax_triton", 0),
-    Provider("ours_xla", "jax", _make_xla, priority=4, slow_compile=True, default=False),
+    Provider(
+        "ours_xla",
+        "jax",
+        _make_xla,
+        priority=4,
+        slow_compile=True,
+        default=False,
+        why_not_problem=_why_not_problem,
+    ),
 )

@@ -15,4 +15,10 @@ def _make(problem: Problem) -> Function:
     return lambda inputs: problem.op.call(rl_triton_jax.torch, problem, inputs, implementation=implementation)
 
 
-PROVIDERS = (Provider("ours_torch", "torch", _make, route="torch", priority=0),)
+def _why_not_problem(problem: Problem) -> str | None:
+    import rl_triton_jax.torch
+
+    return problem.op.why_not(rl_triton_jax.torch)
+
+
+PROVIDERS = (Provider("ours_torch", "torch", _make, route="torch", priority=0, why_not_problem=_why_not_problem),)
