@@ -24,6 +24,7 @@ Kind = Literal["normal", "unit", "flag", "edge", "actions", "probs"]
 
 
 def arrays(**kinds: Kind) -> Mapping[str, Kind]:
+    """The inputs of an op, by the names of its function's parameters."""
     return MappingProxyType(kinds)
 
 

@@ -187,7 +187,7 @@ def functorch_level() -> Callable[[], Any]:
     """A function that gives None where no `torch.func` transformation is at work. Nothing public tells."""
     import torch
 
-    return vars(torch._C)["_functorch"].peek_interpreter_stack
+    return getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
 
 
 # ---- JAX

@@ -27,7 +27,7 @@ ESTIMATORS: dict[str, Estimator] = {
         GAE_ESTIMATOR,
         LINEAR_RECURRENCE,
         DISCOUNTED_RETURNS,
-        n_step_estimator(3),
+        n_step_estimator(3, 256),
         ELIGIBILITY_TRACES,
         EPISODIC_CUMSUM,
         LAMBDA_RETURNS,
@@ -75,7 +75,7 @@ def kernel_problem(
     """(problem, inputs, result shape) of a call's keyword arguments; numbers go by value or as arrays of one number."""
     estimator = ESTIMATORS[KERNELS.get(name, name)]
     if name == "n_step_returns":
-        estimator = n_step_estimator(arguments["n"])
+        estimator = n_step_estimator(arguments["n"], 256)
     arguments = {**DEFAULTS.get(name, {}), **arguments}
     if name == "episodic_cumsum" and arguments.get("resets") == "before":
         arguments["starts"] = arguments.pop("done")

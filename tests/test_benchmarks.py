@@ -16,7 +16,8 @@ from benchmarks import check, measure, report, run, shapes
 from benchmarks.bench import Settings, make_case, measure_row, relative_error, why_no_chain
 from benchmarks.floors import Floors, sets_to_rotate
 from benchmarks.ops import all_ops
-from benchmarks.problem import Inputs, Problem, touched_bytes
+from benchmarks.ops.n_step_returns import NStepReturns
+from benchmarks.problem import Inputs, Op, Problem, touched_bytes
 from benchmarks.provider import Function, Provider
 from benchmarks.providers import all_providers
 from benchmarks.rows import Results, Row, empty_row, key_of, latest, load
@@ -169,60 +170,237 @@ def test_relative_error_is_against_the_largest_value() -> None:
     assert relative_error([np.zeros((2, 1))], [np.zeros(2)]) == float("inf")
 
 
-@pytest.mark.parametrize("shape", shapes.SMOKE, ids=lambda shape: f"{shape.layout}-{shape.name}")
-@pytest.mark.parametrize("variant", ["plain", "truncation", "first_output"])
-def test_baselines_agree_with_the_loop(shape: shapes.Shape, variant: Any) -> None:
-    """Untimed and eager; `measure_row` repeats this for whatever is measured."""
+EACH_OP = pytest.mark.parametrize("op", all_ops().values(), ids=lambda op: op.name)
+
+
+# Few steps, which compile fast, and columns enough for each flag to be set somewhere.
+FLAT = (shapes.Shape("time_major", 9, 40), shapes.Shape("batch_major", 11, 40))
+
+
+def _problems(op: Op, *flat: shapes.Shape) -> list[Problem]:
+    return list(dict.fromkeys(op.problem(s, variant=v, actions=3) for v in op.variants for s in flat))
+
+
+@EACH_OP
+def test_jax_baselines_agree_with_the_loop(op: Op) -> None:
+    """Untimed; the light run below does so for this package and for `lax.scan`."""
+    import jax
     import jax.numpy as jnp
 
-    problem = GAE.problem(shape, variant=variant)
-    case = make_case(problem)
-    arrays = {name: jnp.asarray(x) for name, x in case.inputs.items()}
-    for name in ("associative_scan", "lax_scan_1"):
-        outputs = all_providers()[name].make(problem)(arrays)
+    provider = all_providers()["associative_scan" if op.first_order else "shifts"]
+    for problem in _problems(op, FLAT[1]):
+        assert provider.why_not_problem(problem) is None
+        case = make_case(problem)
+        outputs = jax.jit(provider.make(problem))({name: jnp.asarray(x) for name, x in case.inputs.items()})
         assert relative_error([np.asarray(x, np.float64) for x in outputs], case.expected) < 1e-5
 
 
-@pytest.mark.parametrize("op", all_ops().values(), ids=lambda op: op.name)
-@pytest.mark.parametrize("name", ["torch_loop", "torch_doubling"])
-def test_torch_baselines_agree_with_the_loop(op: Any, name: str) -> None:
+@EACH_OP
+@pytest.mark.parametrize("name", ["ours_torch", "torch_loop", "torch_doubling"])
+def test_torch_agrees_with_the_loop(op: Op, name: str) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("compiles there")
-    for shape in shapes.SMOKE:
-        case = make_case(op.problem(shape))
-        outputs = all_providers()[name].make(case.problem)({k: torch.tensor(x) for k, x in case.inputs.items()})
-        assert relative_error([x.double().numpy() for x in outputs], case.expected) < 1e-5
+    provider = all_providers()[name]
+    for problem in _problems(op, *FLAT):
+        if provider.why_not_problem(problem) is None:
+            case = make_case(problem)
+            outputs = provider.make(problem)({k: torch.tensor(x) for k, x in case.inputs.items()})
+            assert relative_error([x.double().numpy() for x in outputs], case.expected) < 1e-5
 
 
-def test_the_loop_gives_hand_computed_numbers() -> None:
-    """Rewards 1..4, values .5 to 2, last value 2.5, truncated at step 1 where the final state is worth 1.2."""
-    problem = GAE.problem(shapes.Shape("time_major", 4, 1), variant="truncation")
+@EACH_OP
+def test_every_op_has_flags_to_show_and_inputs_as_declared(op: Op) -> None:
+    """Each flag on somewhere in the data of the tests above; bytes as declared once the final values are left out."""
+    for problem in _problems(op, *FLAT):
+        inputs = make_case(problem).inputs
+        assert all(inputs[name].any() for name, kind in op.operands(problem).items() if kind == "flag")
+        declared = sum(inputs[name].nbytes for name in op.operands(problem))
+        assert problem.input_bytes == declared
+        least = op.count_bytes(problem, inputs) - problem.output_bytes
+        extra = inputs["cu_seqlens"].nbytes if "cu_seqlens" in inputs else 0
+        assert 0 <= declared + extra - least <= (problem.elements * problem.itemsize if "final_values" in inputs else 0)
 
-    def column(*numbers: float) -> np.ndarray:
-        return np.array(numbers)[:, None]
 
-    inputs = {
-        "rewards": column(1, 2, 3, 4),
-        "values": column(0.5, 1, 1.5, 2),
-        "last_values": np.array([2.5]),
-        "terminated": column(0, 0, 0, 0),
-        "truncated": column(0, 1, 0, 0),
-        "final_values": column(0, 1.2, 0, 0),
-    }
-    advantages, returns = GAE.reference(problem, inputs)
-    assert advantages[:2, 0] == pytest.approx([3.547814, 2.188])
+def _column(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float64)[:, None]
+
+
+# Truncated at step 1 of four, where the final state is worth 1.2.
+HAND: dict[str, np.ndarray] = {
+    "rewards": _column(1, 2, 3, 4),
+    "values": _column(0.5, 1, 1.5, 2),
+    "last_values": np.array([2.5]),
+    "terminated": _column(0, 0, 0, 0),
+    "truncated": _column(0, 1, 0, 0),
+    "final_values": _column(0, 1.2, 0, 0),
+    "q_values": _column(0.5, 1, 1.5, 2),
+    "next_expected_q": _column(1, 1.2, 2, 2.5),
+    "coefficients": _column(9, 0.5, 9, 0.8),
+    "target_probs": _column(9, 0.5, 9, 0.8),
+    "log_rhos": np.log(_column(0.5, 1, 2, 1)),
+    "next_q_values": np.array([[[0, 2]], [[0.2, 2.2]], [[1, 3]], [[2, 3]]]),
+    "next_target_probs": np.full((4, 1, 2), 0.5),
+    "inputs": _column(1, 2, 3, 4),
+    "done": _column(0, 1, 0, 0),
+    "a": _column(9, 0.5, 9, 0.25),
+    "b": _column(1, 2, 3, 4),
+    "reset": _column(0, 0, 1, 0),
+    "cu_seqlens": np.array([0, 1, 4]),
+}
+# Worked out by hand with gamma = lambda = 1/2, the first output.
+BY_HAND: dict[str, tuple[float, ...]] = {
+    "gae": (1.4, 1.6, 3.3125, 3.25),
+    "lambda_returns": (1.9, 2.6, 4.8125, 5.25),
+    "discounted_returns": (2.3, 2.6, 5.625, 5.25),
+    "vtrace": (1.2, 2.6, 4.8125, 5.25),
+    "puffer_advantage": (0.7, 1.6, 3.3125, 3.25),
+    "general_off_policy_returns": (1.9, 2.6, 5.3, 5.25),
+    "retrace": (1.9, 2.6, 4.8125, 5.25),
+    "tree_backup": (1.7, 2.6, 4.65, 5.25),
+    "q_lambda": (2.275, 3.1, 5.125, 5.5),
+    "eligibility_traces": (1, 2.25, 3, 4.75),
+    "episodic_cumsum": (1, 3, 3, 7),
+    "linear_recurrence": (1, 2.5, 3, 4.75),
+}
+HAND_SHAPE = shapes.Shape("time_major", 4, 1)
+
+
+def _by_hand(op: Op, variant: Any = "truncation", gamma: float = 0.5, **changed: np.ndarray) -> list[np.ndarray]:
+    problem = dataclasses.replace(op.problem(HAND_SHAPE, variant=variant, actions=2), gamma=gamma, lambda_=0.5)
+    given = HAND | changed
+    return [x[:, 0] for x in op.reference(problem, {name: given[name] for name in op.operands(problem)})]
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_loops_give_hand_computed_numbers(name: str) -> None:
+    op = all_ops()[name]
+    outputs = _by_hand(op, "truncation" if "truncation" in op.variants else "plain")
+    assert len(outputs) == len(op.outputs)
+    assert outputs[0] == pytest.approx(BY_HAND[name])
+
+
+def test_second_outputs_and_both_flags_by_hand() -> None:
+    assert _by_hand(GAE)[1] == pytest.approx([1.9, 2.6, 4.8125, 5.25])
+    assert _by_hand(all_ops()["vtrace"])[1] == pytest.approx([0.9, 1.6, 4.125, 3.25])
+    assert _by_hand(all_ops()["retrace"])[1] == pytest.approx([1.4, 1.6, 3.3125, 3.25])
+    # Terminated wins: step 1 is worth its reward.
+    for name in ("gae", "lambda_returns", "discounted_returns", "n_step_returns", "upgo", "general_off_policy_returns"):
+        worth = _by_hand(all_ops()[name], terminated=HAND["truncated"])[0][1]
+        assert worth == pytest.approx(1 if name == "gae" else 2)
+
+
+def test_windows_by_hand() -> None:
+    assert _by_hand(NStepReturns(2), "plain")[0] == pytest.approx([2.375, 4, 5.625, 5.25])
+    assert _by_hand(NStepReturns(3), "plain")[0] == pytest.approx([3, 4.8125, 5.625, 5.25])
+    assert _by_hand(NStepReturns(2))[0] == pytest.approx([2.3, 2.6, 5.625, 5.25])
+
+
+def test_upgo_by_hand() -> None:
+    """Step 3 does worse than its value of 9 and is not followed, step 1 does better and is."""
+    assert _by_hand(all_ops()["upgo"], values=_column(0.5, 1, 1.5, 9))[0] == pytest.approx([2.3, 2.6, 7.5, 5.25])
+
+
+def test_normalized_advantages_by_hand() -> None:
+    """(1.4, 1.6, 3.3125, 3.25): mean 2.390625, squares about it 0.981, 0.625, 0.850, 0.739."""
+    advantages, returns = _by_hand(all_ops()["gae_normalized"])
+    assert advantages == pytest.approx([-1.108453, -0.884664, 1.031525, 0.961591], abs=1e-6)
+    assert returns == pytest.approx(_by_hand(GAE)[1])
+
+
+def test_packed_sequences_by_hand() -> None:
+    """One of a token, worth 1.2 behind it, and one of three."""
+    op = all_ops()["gae_packed"]
+    problem = dataclasses.replace(op.problem(shapes.Shape("time_major", 2, 2)), gamma=0.5, lambda_=0.5)
+    inputs = {name: HAND[name].ravel() for name in ("rewards", "values", "cu_seqlens")}
+    advantages, returns = op.reference(problem, inputs | {"last_values": np.array([1.2, 2.5])})
+    assert advantages == pytest.approx([1.1, 2.578125, 3.3125, 3.25])
     assert returns == pytest.approx(advantages + inputs["values"])
-    inputs["terminated"] = inputs["truncated"]  # both flags: terminated wins
-    assert GAE.reference(problem, inputs)[0][:2, 0] == pytest.approx([2.4305, 1])
+
+
+def test_one_packed_sequence_is_64_times_the_mean() -> None:
+    op = all_ops()["gae_packed"]
+    for T, N in ((16, 300), (7, 5), (3, 2), (4, 1), (1, 100)):
+        problem = op.problem(shapes.Shape("batch_major", T, N))
+        offsets = op.make_inputs(problem)["cu_seqlens"]
+        lengths = np.diff(offsets)
+        assert (problem.shape.dims, offsets[0], offsets[-1], len(lengths)) == ((T * N,), 0, T * N, N)
+        assert lengths.min() >= 1
+        assert lengths.max() == (T if N == 1 else min(64 * T, T * N // 2, T * N - N + 1))
+
+
+# ---- what an op needs of the library
+
+
+def test_what_the_library_lacks_is_unavailable_and_the_rest_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rl_triton_jax
+
+    monkeypatch.delattr(rl_triton_jax, "upgo")
+    args = run.parse(
+        ["--ops", "upgo,episodic_cumsum,n_step_returns,gae_packed", "--shapes", "512x256,b:256x512", "--light"]
+    )
+    providers = [all_providers()[name] for name in ("ours_xla", "associative_scan", "lax_scan_1")]
+    jobs, dropped, unavailable = run.plan(args, providers)
+    planned = [(job.problem.op.name, job.provider.name) for job in jobs]
+    expected = [
+        ("upgo", "associative_scan"),
+        ("upgo", "lax_scan_1"),
+        ("episodic_cumsum", "ours_xla"),
+        ("episodic_cumsum", "associative_scan"),
+        ("episodic_cumsum", "lax_scan_1"),
+        ("n_step_returns", "ours_xla"),
+        ("gae_packed", "ours_xla"),
+        ("gae_packed", "associative_scan"),
+    ]
+    # Both layouts, but for packed sequences, which have none.
+    assert sorted(planned) == sorted(2 * expected[:-2] + expected[-2:])
+    assert dropped == []
+    assert unavailable == {
+        "upgo ours_xla": "rl_triton_jax has no upgo",
+        "n_step_returns associative_scan": "no first-order recurrence",
+        "n_step_returns lax_scan_1": "no first-order recurrence",
+        "gae_packed lax_scan_1": "a serial walk over all sequences would take too long",
+    }
+
+
+def test_a_light_run_of_all_ops(tmp_path: Path) -> None:
+    """Prepared by threads, right, and with times of the device and of a call, nothing else."""
+    pytest.importorskip("torch")
+    options = ["--ops", "all", "--light", "--quick", "--shapes", "9x40", "--variants", "plain,truncation"]
+    options += ["--providers", "ours_xla,ours_torch", "--workers", "2", "--actions", "3"]
+    path = run.main([*options, "--out", str(tmp_path)], log=lambda _: None)
+    (results,) = load([path])
+    rows = results["rows"]
+    assert [row["error"] for row in rows if row["error"]] == []
+    assert {row["op"] for row in rows if row["provider"] == "ours_xla"} == set(all_ops())
+    assert len({key_of(row) for row in rows}) == len(rows)
+    assert {row["actions"] for row in rows if row["op"] in ("retrace", "q_lambda")} == {3}
+    assert {row["layout"] for row in rows if row["op"] == "gae_packed"} == {"packed"}
+    names = [row["provider"] for row in rows]
+    assert names == sorted(
+        names, key=["ours_torch", "ours_xla"].index
+    )  # the less important one behind all of the other
+    for row in rows:
+        assert row["device_us"]
+        assert row["call_us"]
+        assert (row["marginal_us"], row["graph_us"], row["warm"]) == (None, None, "warm")
+    assert results["header"]["light"] is True
+
+
+def test_batches_hold_at_most_so_many_jobs_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [run.Job(GAE.problem(SMALL), all_providers()["ours_xla"])] * 5
+    assert [len(batch) for batch in run.batches(jobs, 2)] == [2, 2, 1]
+    monkeypatch.setattr(run.environment, "memory_bytes", lambda: 8 * 600)  # 267 bytes each
+    assert [len(batch) for batch in run.batches(jobs, 4)] == [2, 2, 1]
+    monkeypatch.setattr(run.environment, "memory_bytes", lambda: 1)
+    assert [len(batch) for batch in run.batches(jobs, 4)] == [1] * 5
 
 
 # ---- bytes and rotation
 
 
 def _bytes(problem: Problem, **flags: np.ndarray) -> int:
-    dims = problem.shape.dims
-    return problem.op.count_bytes(problem, {"terminated": np.zeros(dims, np.uint8), **flags})
+    return problem.op.count_bytes(problem, problem.op.make_inputs(problem) | flags)
 
 
 def test_bytes_of_gae_are_those_counted_by_hand() -> None:
@@ -243,6 +421,13 @@ def test_bytes_of_a_linear_recurrence() -> None:
     assert _bytes(op.problem(SMALL)) == 13 * 15
 
 
+def test_bytes_of_action_values_are_read_once() -> None:
+    op = all_ops()["retrace"]
+    # Rewards, action values, log-ratios and two results of 4, one flag, values and probabilities of six actions.
+    assert _bytes(op.problem(SMALL)) == (5 * 4 + 1 + 2 * 6 * 4) * 15
+    assert _bytes(op.problem(SMALL, variant="truncation", actions=2)) == (5 * 4 + 2 + 2 * 2 * 4) * 15
+
+
 def test_touched_sectors() -> None:
     used = np.zeros(20, bool)
     assert touched_bytes(used, 4) == 0
@@ -257,6 +442,19 @@ def test_rotation_covers_more_than_twice_the_cache() -> None:
         assert sets * size > 120_000_000 >= (sets - 1) * size
     assert sets_to_rotate(200_000_000, cache=60_000_000) == 1
     assert sets_to_rotate(1000, cache=60_000_000) == 1
+
+
+def test_coarse_copies_are_interpolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    floors, asked = Floors(measure.QUICK, coarse=True), set[int]()
+
+    def measured(size: int, sets: int) -> float:
+        asked.add(size)
+        return size / 100
+
+    monkeypatch.setattr(floors, "_measured", measured)
+    for size in (2**20, 1_200_000, 1_400_000, 1_482_910, 1_500_000):
+        assert floors.copy_us(size) == pytest.approx(size / 100)
+    assert asked == {2**20, round(2**20.5), 2**21}
 
 
 def test_rotated_calls_use_each_set_in_turn_and_hold_the_results() -> None:
@@ -279,9 +477,12 @@ def test_rotated_calls_use_each_set_in_turn_and_hold_the_results() -> None:
 # ---- chains and counts
 
 
-@pytest.mark.parametrize("op", all_ops().values(), ids=lambda op: op.name)
-def test_a_long_chain_stays_finite(op: Any) -> None:
-    problem = op.chained(op.problem(shapes.Shape("time_major", 40, 64)))
+@EACH_OP
+@pytest.mark.parametrize("variant", ["plain", "truncation"])
+def test_a_long_chain_stays_finite(op: Op, variant: Any) -> None:
+    if variant not in op.variants:
+        return
+    problem = op.chained(op.problem(shapes.Shape("time_major", 40, 64), variant=variant, actions=2))
     case = make_case(problem)
     inputs: Inputs = case.inputs
     outputs: Sequence[np.ndarray] = ()
@@ -320,7 +521,7 @@ def test_shape_texts() -> None:
     assert shapes.parse("targets,128x4096") == shapes.TARGETS
     assert shapes.parse("b:4096x128") == (shapes.Shape("batch_major", 128, 4096),)
     assert {s.name for s in shapes.SWEEP if s.layout == "batch_major"} >= {"4096x128", "16x524288"}
-    assert set(shapes.TARGETS) | set(shapes.USERS) <= set(shapes.SWEEP)
+    assert set(shapes.TARGETS) | set(shapes.USERS) | set(shapes.ESTIMATORS) <= set(shapes.SWEEP)
 
 
 # ---- report and check, on results made up here
@@ -437,6 +638,25 @@ def test_readme_without_marks_is_an_error(tmp_path: Path, made_up: Results, said
     (tmp_path / "README.md").write_text("nothing here")
     arguments = [_write(tmp_path / "r.json", made_up), "--readme", str(tmp_path / "README.md")]
     assert report.main(arguments, log=said.append) == 1
+
+
+def test_light_runs_are_tables_of_their_own(made_up: Results) -> None:
+    light = copy.deepcopy(made_up)
+    light["header"] |= {"date": "2020-01-02T00:00:00+00:00", "light": True}
+    light["rows"] = [
+        _row(T, N, provider, op=op, actions=actions, truncation=truncation, device_us=us)
+        for op, actions, truncation in (("upgo", None, False), ("retrace", 6, False), ("upgo", None, True))
+        for T, N in ((128, 4096), (16, 32768))
+        for provider, us in (("ours_xla_triton", 4.0), ("associative_scan", 10.0))
+    ] + [_row(128, 4096, "ours_xla_triton", device_us=3.0)]
+    block = report.readme_block([made_up, light])
+    assert "All estimators, time-major, float32, with truncations, buffers reused" in block
+    assert "|  | 16x32768 | 128x4096 |" in block
+    assert "| `retrace`, 6 actions | 4 (2.5x) | 4 (2.5x) |" in block
+    assert "| `gae` | - | 3 |" in block
+    assert report.grouped(latest([made_up]).values())  # the full run's tables stay as they were
+    assert report.readme_block([made_up]).splitlines()[2:8] == block.splitlines()[2:8]
+    assert all(check.judge(target, [made_up, light]).met for target in check.load_targets())
 
 
 def test_quick_runs_are_no_measurements(made_up: Results) -> None:

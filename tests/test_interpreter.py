@@ -17,13 +17,22 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 SHARDS = 4  # processes, so that the suite's workers share them
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_kernels_against_the_oracle(shard: int) -> None:
-    script = Path(__file__).parent / "interpreter_cases.py"
-    command = [sys.executable, "-W", "ignore", str(script), str(shard), str(SHARDS)]
+def check(script: str, *arguments: str) -> int:
+    """Runs a script of cases; how many there were."""
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).parent / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(results) > 60
     wrong = [r for r in results if math.isnan(r["error"]) or r["error"] > 1e-5]
     assert not wrong
+    return len(results)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_kernels_against_the_oracle(shard: int) -> None:
+    assert check("interpreter_cases.py", str(shard), str(SHARDS)) > 60
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch")
+def test_launch_machinery_against_the_oracle() -> None:
+    assert check("interpreter_launches.py") > 50

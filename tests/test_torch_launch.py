@@ -14,6 +14,7 @@ import torch
 from rl_triton_jax.kernels.plan import Device
 
 import rl_triton_jax.torch as front
+from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.launch import from_torch
 
 
@@ -90,7 +91,9 @@ def test_what_needs_another_kernel_gets_one(made: list[Recorder], other: Any) ->
 def test_each_n_has_its_own(made: list[Recorder]) -> None:
     rewards = torch.ones(9, 4)
     for n in (2, 3, 2, 100):
-        front.n_step_returns(rewards, rewards, last_values=0.0, n=n)
+        estimator = n_step_estimator(None if n > 9 else n, longest_window=256)
+        operands = {"rewards": rewards, "values": rewards, "last_values": 0.0, "gamma": 0.9}
+        front.TORCH.call(estimator, operands, axis=0)
     assert [r.problem.window for r in made] == [2, 3, 0]
     assert [len(r.calls) for r in made] == [2, 1, 1]
 

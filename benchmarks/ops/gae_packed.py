@@ -28,9 +28,10 @@ class GaePacked(Op):
         rng = np.random.default_rng([problem.seed, problem.shape.T, problem.shape.N])
         sequences, total = problem.shape.N, problem.elements
         # Each has a token at least; few short sequences leave the long one half of the tokens.
-        longest = min(LONGEST * problem.shape.T, total // 2) if sequences > 1 else total
-        cuts = np.sort(rng.integers(0, total - longest - (sequences - 1), max(sequences - 2, 0), endpoint=True))
-        others = 1 + np.diff(cuts, prepend=0, append=total - longest - (sequences - 1))
+        spare = total - (sequences - 1)
+        longest = min(LONGEST * problem.shape.T, total // 2, spare) if sequences > 1 else total
+        cuts = np.sort(rng.integers(0, spare - longest, max(sequences - 2, 0), endpoint=True))
+        others = 1 + np.diff(cuts, prepend=0, append=spare - longest)
         lengths = np.insert(others[: sequences - 1], rng.integers(sequences), longest)
         return super().make_inputs(problem) | {"cu_seqlens": np.cumsum([0, *lengths]).astype(np.int32)}
 

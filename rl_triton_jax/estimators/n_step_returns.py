@@ -21,8 +21,9 @@ from ..formula import beside
 from ..front import FrontEnd
 from .bootstrap import check_sources, next_value
 
-# Beyond this a program would walk too long by itself, and the recurrences of the formula are faster.
-LONGEST_WINDOW = 256
+# The longest n done by the schedule *windows*, in one kernel; beyond it the recurrences of the formula run. 0: never, until
+# that kernel has been seen to be right and faster on a GPU (`tests/gpu` runs it; it is right in Triton's interpreter).
+LONGEST_WINDOW = 0
 
 
 def _sooner(xp: Any, x: Any, by: int, axis: int, T: int) -> Any:
@@ -105,7 +106,7 @@ def finish(xp: Any, x: Any, near: Any, first: Any, y: Any, before: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def n_step_estimator(n: int | None) -> Estimator:
+def n_step_estimator(n: int | None, longest_window: int = LONGEST_WINDOW) -> Estimator:
     """The estimator of one n; None for as many steps as there are, which is one recurrence."""
     return Estimator(
         name="n_step_returns",
@@ -125,7 +126,7 @@ def n_step_estimator(n: int | None) -> Estimator:
         finish=finish,
         uses_first=True,
         whole=None if n is None else functools.partial(windows, n),
-        window=n if n is not None and n <= LONGEST_WINDOW else 0,
+        window=n if n is not None and n <= longest_window else 0,
     )
 
 

@@ -14,6 +14,8 @@ from conftest import to_jax
 
 import rl_triton_jax
 from benchmarks.shapes import Shape
+from rl_triton_jax.estimators.n_step_returns import n_step_estimator
+from rl_triton_jax.jax_front import JAX
 
 pytestmark = pytest.mark.gpu
 
@@ -95,3 +97,16 @@ def test_packed() -> None:
         alone = fast_oracle.gae(rewards[rows], values=values[rows], last_values=last[s])
         for actual, expected in zip(got, alone, strict=True):
             oracle.assert_close(actual[rows], expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name + ("b" if s.axis else ""))
+@pytest.mark.parametrize("n", [1, 2, 5, 13, 64])
+def test_windows(gpu_route: str, n: int, shape: Shape) -> None:
+    """n-step returns in one kernel, whether or not `n_step_returns` takes it."""
+    case = case_of("n_step_returns, 3 steps", shape)
+    arguments = {**case.arguments, "n": n}
+    operands = {name: x for name, x in to_jax(arguments).items() if name != "n"}
+    estimator = n_step_estimator(n, longest_window=256)
+    got = JAX.call(estimator, {**operands, "gamma": 0.99}, axis=shape.axis, implementation="triton")
+    (expected,) = fast_oracle.n_step_returns(**arguments, axis=shape.axis)
+    oracle.assert_close(got[0], expected)
