@@ -152,7 +152,8 @@ def n_step_returns(
 
     where k = n, or fewer steps where a flag is set or the steps run out before. V'(t), the value of the next state, is 0 where
     terminated; else final_values[t] where truncated; else V_{t+1}, with `last_values` after the last step (or next_values[t]
-    everywhere). n = 1 gives one-step targets, n >= T discounted returns.
+    everywhere). n = 1 gives one-step targets, n >= T discounted returns. On a GPU it is one kernel for n >= T, else a few: a
+    recurrence each.
 
     Args:
       rewards: `[T, *batch]`, or any shape with the steps along `axis`; integers are promoted to float.
