@@ -45,6 +45,7 @@ class Provider:
     make: Callable[[Problem], Function]
     route: Literal["xla_triton", "jax_triton", "torch"] | None = None
     priority: int = 1
+    ops: tuple[str, ...] | None = None  # those it is meant for; None: every op
     why_not: Callable[[], str | None] = always
     why_not_problem: Callable[[Problem], str | None] = always
     default: bool = True  # measured when --providers is not given

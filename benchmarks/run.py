@@ -142,9 +142,11 @@ def plan(args: argparse.Namespace, providers: Sequence[Provider]) -> tuple[list[
         if _too_large(problem):
             dropped.append(f"{problem.label}: not enough memory")
             continue
-        # `final_values` are hardly read.
-        sets = sets_to_rotate(_bytes(problem) - problem.truncation * problem.elements * problem.itemsize)
+        hardly_read = problem.elements * problem.itemsize if "final_values" in problem.op.operands(problem) else 0
+        sets = sets_to_rotate(_bytes(problem) - hardly_read)
         for provider in providers:
+            if provider.ops is not None and problem.op.name not in provider.ops:
+                continue
             why = provider.why_not_problem(problem)
             if why:
                 unavailable[f"{problem.op.name} {provider.name}"] = why
@@ -174,7 +176,7 @@ def warm_up(providers: Sequence[Provider], settings: Settings) -> None:
     """Starts compilers, plugins and the profiler on a shape of its own, so that compile_s is not their start-up."""
     problem = all_ops()["gae"].problem(shapes.Shape("time_major", 4, 32))
     for provider in providers:
-        if provider.why_not_problem(problem) is None:
+        if provider.ops is None and provider.why_not_problem(problem) is None:
             measure_row(problem, provider, settings)
 
 

@@ -339,7 +339,7 @@ def test_what_the_library_lacks_is_unavailable_and_the_rest_is_planned(monkeypat
     args = run.parse(
         ["--ops", "upgo,episodic_cumsum,n_step_returns,gae_packed", "--shapes", "512x256,b:256x512", "--light"]
     )
-    providers = [all_providers()[name] for name in ("ours_xla", "associative_scan", "lax_scan_1")]
+    providers = [all_providers()[name] for name in ("ours_xla", "associative_scan", "lax_scan_1", "shifts")]
     jobs, dropped, unavailable = run.plan(args, providers)
     planned = [(job.problem.op.name, job.provider.name) for job in jobs]
     expected = [
@@ -349,6 +349,7 @@ def test_what_the_library_lacks_is_unavailable_and_the_rest_is_planned(monkeypat
         ("episodic_cumsum", "associative_scan"),
         ("episodic_cumsum", "lax_scan_1"),
         ("n_step_returns", "ours_xla"),
+        ("n_step_returns", "shifts"),
         ("gae_packed", "ours_xla"),
         ("gae_packed", "associative_scan"),
     ]
@@ -363,19 +364,21 @@ def test_what_the_library_lacks_is_unavailable_and_the_rest_is_planned(monkeypat
     }
 
 
-def test_a_light_run_of_all_ops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", ["plain", "truncation"])
+def test_a_light_run_of_all_ops(variant: str, tmp_path: Path) -> None:
     """Prepared by threads, right, and with times of the device and of a call, nothing else."""
     pytest.importorskip("torch")
-    options = ["--ops", "all", "--light", "--quick", "--shapes", "9x40", "--variants", "plain,truncation"]
+    options = ["--ops", "all", "--light", "--quick", "--shapes", "9x40", "--variants", variant]
     options += ["--providers", "ours_xla,ours_torch", "--workers", "2", "--actions", "3"]
     path = run.main([*options, "--out", str(tmp_path)], log=lambda _: None)
     (results,) = load([path])
     rows = results["rows"]
     assert [row["error"] for row in rows if row["error"]] == []
-    assert {row["op"] for row in rows if row["provider"] == "ours_xla"} == set(all_ops())
+    measured = [row["op"] for row in rows if row["provider"] == "ours_xla"]
+    assert measured == [op.name for op in all_ops().values() if variant in op.variants]
     assert len({key_of(row) for row in rows}) == len(rows)
     assert {row["actions"] for row in rows if row["op"] in ("retrace", "q_lambda")} == {3}
-    assert {row["layout"] for row in rows if row["op"] == "gae_packed"} == {"packed"}
+    assert {row["layout"] for row in rows if row["op"] == "gae_packed"} == ({"packed"} if variant == "plain" else set())
     names = [row["provider"] for row in rows]
     assert names == sorted(
         names, key=["ours_torch", "ours_xla"].index

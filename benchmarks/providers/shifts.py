@@ -17,8 +17,4 @@ def _make(problem: Problem) -> Function:
     return lambda inputs: problem.op.baseline(jnp, problem, inputs, no_scan)
 
 
-def _why_not(problem: Problem) -> str | None:
-    return "a first-order recurrence" if problem.op.first_order else None
-
-
-PROVIDERS = (Provider("shifts", "jax", _make, priority=1, slow_compile=True, why_not_problem=_why_not),)
+PROVIDERS = (Provider("shifts", "jax", _make, ops=("n_step_returns",), priority=1, slow_compile=True),)
