@@ -72,7 +72,12 @@ class JaxFront:
             if x is None:
                 return None
             if problem.is_number(x):
-                return np.full((1,) * rank, x, accumulate)
+                try:
+                    return np.full((1,) * rank, x, accumulate)
+                except OverflowError as error:
+                    raise ValueError(
+                        f"{name}: {x} does not fit the {accumulate} that `inputs` are summed in"
+                    ) from error
             if x.ndim == 0:
                 x = lax.reshape(x, (1,) * rank)
             elif role is Role.EDGE:

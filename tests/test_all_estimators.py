@@ -139,3 +139,15 @@ def test_packed() -> None:
             )
             for actual, expected in zip(got, alone, strict=True):
                 oracle.assert_close(actual[rows], expected)
+
+
+@pytest.mark.parametrize("offsets", [[0, 5, 9], [2, 5, 7], [0, 5, 3]])
+def test_packed_offsets_that_cannot_be(offsets: list[int]) -> None:
+    seven = np.ones(7, np.float32)
+    with pytest.raises(ValueError, match=r"cu_seqlens"):
+        rl_triton_jax.gae_packed(seven, seven, np.array(offsets), last_values=0.0)
+
+
+def test_an_initial_that_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"does not fit"):
+        rl_triton_jax.episodic_cumsum(np.ones((4, 3), np.int32), initial=2**40)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..front import FrontEnd
 from ..problem import INTEGERS, dtype_name, is_array, is_number
 from .gae import GAE, gae
@@ -48,7 +50,8 @@ def gae_packed(
 
     Raises:
       TypeError: an argument is no array, or has a dtype that cannot be used; `cu_seqlens` are not integers.
-      ValueError: a shape does not fit, or `implementation` cannot run here.
+      ValueError: a shape does not fit, NumPy `cu_seqlens` do not rise from 0 or exceed the total (others are not looked at),
+        or `implementation` cannot run here.
     """
     name = "gae_packed"
     for label, x in (("rewards", rewards), ("values", values), ("cu_seqlens", cu_seqlens)):
@@ -64,6 +67,13 @@ def gae_packed(
         raise ValueError(
             f"{name}: `values` has shape {list(values.shape)}; expected {list(rewards.shape)}, as `rewards`"
         )
+    if isinstance(cu_seqlens, np.ndarray):  # on the host already: looking costs no wait
+        rises = cu_seqlens[0] == 0 and np.all(cu_seqlens[1:] >= cu_seqlens[:-1])
+        if not rises or cu_seqlens[-1] > rewards.shape[0]:
+            raise ValueError(
+                f"{name}: `cu_seqlens` must rise from 0 to at most {rewards.shape[0]}, the length of `rewards`; got "
+                f"{cu_seqlens[0]} ... {cu_seqlens[-1]}"
+            )
     sequences = cu_seqlens.shape[0] - 1
     if not is_number(last_values):
         if not is_array(last_values):
