@@ -25,6 +25,7 @@ from .operands import (
     pick,
     select,
 )
+from .statistics import fold, merge, store_summary, summarize
 
 
 @triton.jit
@@ -84,6 +85,7 @@ def columns(
     L: tl.constexpr,
     BN: tl.constexpr,
     FULL: tl.constexpr,
+    SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     T = ints[0]
@@ -129,6 +131,7 @@ def columns(
         )
     total_a = zero + 1
     total_b = zero
+    summary = (zeros, zeros, zeros, zeros)
 
     for s in tl.range(first, last, C * L, num_stages=STAGES):
         o_s = s + i_c * L  # [C, 1], each slab's first step
@@ -207,6 +210,8 @@ def columns(
 
         if MODE != 1:
             walked = b_near
+            summarized = ()
+            real = ()
             for i in tl.static_range(L):
                 a, b, reset, begins, after = advance(
                     full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
@@ -216,6 +221,9 @@ def columns(
                 results = FINISH(full[i], walked, begins, carry, before, HAS)
                 t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
                 live = m_cn & (o_s + i < last)
+                if SUMMARY >= 0:
+                    summarized = summarized + (zeros + results[SUMMARY],)
+                    real = real + (live & ms[i],)
                 for j in tl.static_range(len(OUTS)):
                     o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                     out = results[OUTS[j][5]]
@@ -227,9 +235,16 @@ def columns(
                     else:
                         tl.store(outs[OUTS[j][0]] + o, out, mask=live)
                 walked = after
+            if SUMMARY >= 0:
+                n, pivot, mean, square = summarize(summarized, real, zeros)
+                summary = merge(summary[0], summary[1], summary[2], summary[3], n, pivot, mean, square)
             if C == 1:
                 y = carry
                 near = walked
+
+    if SUMMARY >= 0 and MODE != 1:
+        i_all = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        store_summary(outs[len(outs) - 1], i_all, tl.num_programs(0) * PARTS, fold(summary))
 
     if MODE == 1:
         o_p = tl.program_id(1).to(tl.int64) * N + i_n

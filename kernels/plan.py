@@ -13,7 +13,9 @@ ABSENT, STEPS, COLUMNS, ONE, VALUE, EXPECT, MAXIMUM = range(
     7
 )  # kinds of operand; `operands.py` gives them their meaning
 WHOLE, TOTALS, APPLY = range(3)
-SCRATCH = -1  # stands for the scratch buffer among a launch's inputs or outputs
+
+# A launch's inputs and outputs are buffers by number: 0, 1, ... are the caller's, -1, -2, ... the plan's own, scratch memory
+# of `Plan.scratch[0]`, `[1]`, ... elements of the accumulation type.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Problem:
     initial: Array | None
     mask: Array | None
     results: tuple[tuple[Array, int], ...]  # (where to write, which result of `finish`)
+    standardize: int | None  # which of `results` to give mean 0 and deviation 1
     backward: bool
     first: bool  # whether the estimator wants to know which step comes first
     lookback: bool  # whether `finish` wants the carry
@@ -87,7 +90,7 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `inputs` and `outputs` are buffer numbers, SCRATCH for the scratch buffer."""
+    """One kernel launch. `inputs` and `outputs` are buffer numbers."""
 
     schedule: str
     estimator: str
@@ -103,7 +106,7 @@ class Launch:
 @dataclasses.dataclass(frozen=True)
 class Plan:
     launches: tuple[Launch, ...]
-    scratch: int  # elements of the accumulation type, 0 for none
+    scratch: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +249,19 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     T, N, parts = problem.steps, problem.columns, choice.parts
     edges = [edge for _, edge in problem.near]
     ins = _used([*problem.operands, *edges, problem.initial, problem.mask])
-    outs = _used([array for array, _ in problem.results])
+    scratch: list[int] = []
+
+    def take(elements: int) -> int:
+        scratch.append(elements)
+        return -len(scratch)
+
+    written = list(problem.results)
+    raw = summaries = None
+    if problem.standardize is not None:
+        result, which = written[problem.standardize]
+        raw = dataclasses.replace(result, buffer=take(T * N))
+        written[problem.standardize] = raw, which
+    outs = _used([array for array, _ in written])
     strides = _Strides()
     table: list[tuple[int, ...]] = []
     members: list[tuple[int, ...]] = []  # of folds: rows at the end of the table
@@ -263,7 +278,7 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     table.append(_describe(problem.mask, ins, strides, -1, True))
     init, mask = len(table) - 2, len(table) - 1
     table += members
-    results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
+    results = tuple(_describe(array, outs, strides, which) for array, which in written)
     if choice.schedule == "windows":
         wide = choice["BN"]
         constants = (
@@ -284,14 +299,14 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
             choice.schedule,
             problem.estimator,
             tuple(ins),
-            (*outs, SCRATCH),
+            (*outs, -1),
             ints,
             constants,
             grid,
             choice.num_warps,
             1,
         )
-        return Plan((launch_all,), T * N)
+        return Plan((launch_all,), (T * N,))
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
     common = (
@@ -312,26 +327,71 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
         ("FULL", T % tile == 0 and N % wide == 0),
     )
 
+    across = -(-N // wide)
+    if raw is not None:
+        summaries = take(4 * across * parts)
+    totals = take(2 * parts * N) if parts > 1 else None
+
     def launch(mode: int) -> Launch:
-        inputs, outputs = tuple(ins), (SCRATCH,) if mode == TOTALS else tuple(outs)
+        inputs, outputs = list(ins), list(outs)
         if mode == APPLY:
-            inputs += (SCRATCH,)
-        written = () if mode == TOTALS else results
+            assert totals is not None
+            inputs.append(totals)
+        if mode != TOTALS and summaries is not None:
+            outputs.append(summaries)
+        if mode == TOTALS:
+            assert totals is not None
+            outputs = [totals]
+        which = -1 if problem.standardize is None else written[problem.standardize][1]
         return Launch(
             choice.schedule,
             problem.estimator,
-            inputs,
-            outputs,
+            tuple(inputs),
+            tuple(outputs),
             (T, N, *problem.sizes[:-1], *strides.table),
-            (*common, ("MODE", mode), ("OUTS", written)),
-            (-(-N // wide), parts, 1),
+            (*common, ("MODE", mode), ("OUTS", () if mode == TOTALS else results), ("SUMMARY", which)),
+            (across, parts, 1),
             choice.num_warps,
             choice["STAGES"],
         )
 
-    if parts == 1:
-        return Plan((launch(WHOLE),), 0)
-    return Plan((launch(TOTALS), launch(APPLY)), 2 * parts * N)
+    launches = [launch(WHOLE)] if parts == 1 else [launch(TOTALS), launch(APPLY)]
+    if raw is not None:
+        assert problem.standardize is not None
+        assert summaries is not None
+        launches.append(
+            _standardizing(problem, device, raw, problem.results[problem.standardize][0], summaries, across * parts)
+        )
+    return Plan(tuple(launches), tuple(scratch))
+
+
+def _standardizing(
+    problem: Problem, device: Device, raw: Array, result: Array, summaries: int, programs: int
+) -> Launch:
+    """The second pass of a standardised result: one `raw` element in, one out, after `programs` summaries."""
+    T, N, strides = problem.steps, problem.columns, _Strides()
+    ins = {raw.buffer: 0, summaries: 1}
+    if problem.mask is not None:
+        ins[problem.mask.buffer] = 2
+    table = (_describe(raw, ins, strides, -1), _describe(problem.mask, ins, strides, -1, True))
+    down = _power_of_two(min(T, 1024)) if time_is_contiguous(problem) else 1
+    wide = _power_of_two(min(N, 1024 // down)) if down > 1 else _power_of_two(min(N, 1024))
+    down = max(down, _power_of_two(min(T, 1024 // wide)))
+    tiles = -(-T // down) * -(-N // wide)
+    # Every program merges all summaries first: fewer programs where these are many.
+    most = device.multiprocessors * (8 if programs <= 1024 else 2)
+    constants = (
+        ("OPS", table),
+        ("MASK", 1),
+        ("LEVELS", len(problem.sizes)),
+        ("ACC", problem.accumulate),
+        ("BT", down),
+        ("BN", wide),
+        ("LANES", min(1024, max(device.warp * 4, _power_of_two(programs)))),
+    )
+    ints = (T, N, *problem.sizes[:-1], *strides.table, programs)
+    grid = (min(tiles, most), 1, 1)
+    return Launch("standardize", problem.estimator, tuple(ins), (result.buffer,), ints, constants, grid, 4, 1)
 
 
 def plan(problem: Problem, device: Device, flags: tuple[bool, ...]) -> Plan:

@@ -21,6 +21,7 @@ from .operands import (
     load_where,
     number,
 )
+from .statistics import fold, merge, store_summary
 
 
 @triton.jit
@@ -48,6 +49,7 @@ def rows(
     R: tl.constexpr,
     BT: tl.constexpr,
     FULL: tl.constexpr,
+    SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     T = ints[0]
@@ -79,6 +81,7 @@ def rows(
             y = fold_totals(ins, i_p, i_n, m_n, N, y, 1, PARTS, FOLD)
     total_a = zero + 1
     total_b = zero
+    summary = (zeros, zeros, zeros, zeros)
 
     for k in tl.range(first, last, num_stages=STAGES):
         start = (tl.full([], 0, tl.int64) + ((tiles - 1 - k) if BACKWARD else k)) * BT
@@ -131,6 +134,11 @@ def rows(
             b_y = apply(s_a, s_b, y)
             y = at(end, b_y, 1)
             results = FINISH(x, b_near, begins, b_y, before, HAS)
+            if SUMMARY >= 0:
+                here = (m & live).to(ACC) + zeros
+                summary = merge(
+                    summary[0], summary[1], summary[2], summary[3], here, zeros + results[SUMMARY], zeros, zeros
+                )
             for j in tl.static_range(len(OUTS)):
                 o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                 out = results[OUTS[j][5]]
@@ -142,6 +150,9 @@ def rows(
                 else:
                     tl.store(outs[OUTS[j][0]] + o, out, mask=live)
 
+    if SUMMARY >= 0 and MODE != 1:
+        i_all = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        store_summary(outs[len(outs) - 1], i_all, tl.num_programs(0) * PARTS, fold(summary))
     if MODE == 1:
         o_p = tl.program_id(1).to(tl.int64) * N + i_n
         tl.store(outs[0] + o_p, total_a, mask=m_n)

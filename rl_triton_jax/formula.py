@@ -6,6 +6,7 @@ recurrence itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -35,6 +36,9 @@ class Arrays(Protocol):
     def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
     def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
+    def total(self, x: Any) -> Any: ...  # over all axes
+    def largest(self, x: Any) -> Any: ...  # over all axes; not differentiated
+    def sqrt(self, x: Any) -> Any: ...
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any: ...
 
 
@@ -48,6 +52,24 @@ def beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, bac
     return xp.concat([edge, xp.slice(x, 0, T - 1, axis)], axis)
 
 
+def standardized(xp: Arrays, x: Any, mask: Any, accumulate: str) -> Any:
+    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
+
+    def real(x: Any, other: float) -> Any:
+        return x if mask is None else xp.where(mask, x, other)
+
+    count = math.prod(x.shape)
+    if mask is not None:
+        count = xp.total(xp.cast(xp.broadcast(mask, x.shape), accumulate))
+        count = xp.where(count > 0, count, 1.0)
+    # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
+    x = real(x - xp.largest(real(x, -math.inf)), 0.0)
+    x = real(x - xp.total(x) / count, 0.0)
+    variance = xp.total(x * x) / count
+    deviation = xp.where(variance > 0, xp.sqrt(xp.where(variance > 0, variance, 1.0)), variance)  # NaN stays NaN
+    return x / (deviation + 1e-8)
+
+
 def evaluate(
     estimator: Estimator,
     xp: Arrays,
@@ -59,8 +81,9 @@ def evaluate(
     dtype: str,
     accumulate: str,
     wanted: Sequence[bool],
+    standardize: int | None = None,
 ) -> list[Any]:
-    """The wanted outputs. Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1
+    """The wanted outputs, the one numbered `standardize` of them standardised. Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1
     along time); `shape` is the full output shape."""
     T = shape[axis]
     position = estimator.position(Role.MASK)
@@ -94,6 +117,9 @@ def evaluate(
         results = [r for r, want in zip(results, wanted, strict=True) if want]
         if mask is not None:
             results = [xp.where(mask, r, 0) for r in results]
+        if standardize is not None:
+            raw = xp.broadcast(results[standardize], shape)
+            results[standardize] = standardized(xp, raw, mask, accumulate)
         return [xp.cast(xp.broadcast(r, shape), dtype) for r in results]
 
     if estimator.whole is not None:

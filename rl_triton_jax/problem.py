@@ -235,6 +235,7 @@ def canonical(
     outputs: Sequence[tuple[View, int]],
     backward: bool,
     accumulate: str,
+    standardize: int | None = None,
 ) -> Problem:
     """The kernels' problem. Batch axes are put in memory order and merged where every array allows it."""
     present = [v for v in views if v is not None] + [v for v, _ in outputs]
@@ -306,6 +307,7 @@ def canonical(
         None if initial is None else array(initial),
         None if mask is None else array(mask),
         results,
+        standardize,
         backward,
         estimator.uses_first,
         estimator.uses_before,

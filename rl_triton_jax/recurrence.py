@@ -283,6 +283,15 @@ class JaxArrays:
     def zero_edge(self, x: Any, axis: int) -> Any:
         return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))
 
+    def total(self, x: Any) -> Any:
+        return jnp.sum(x)
+
+    def largest(self, x: Any) -> Any:
+        return lax.stop_gradient(jnp.max(x))
+
+    def sqrt(self, x: Any) -> Any:
+        return jnp.sqrt(x)
+
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if isinstance(a, (int, float)):
             a = np.full((1,) * b.ndim, a, self._accumulate)
@@ -295,6 +304,7 @@ class JaxArrays:
             present=tuple(x is not None for x in operands),
             dtype=self._accumulate,
             accumulate=self._accumulate,
+            standardize=None,
             **self._params,
         )
         return y

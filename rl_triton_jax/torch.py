@@ -116,6 +116,15 @@ class TorchArrays:
     def zero_edge(self, x: Any, axis: int) -> Any:
         return torch.zeros_like(x.narrow(axis, 0, 1))
 
+    def total(self, x: Any) -> Any:
+        return x.sum()
+
+    def largest(self, x: Any) -> Any:
+        return x.detach().max()
+
+    def sqrt(self, x: Any) -> Any:
+        return torch.sqrt(x)
+
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if isinstance(a, (int, float)):
             a = torch.full((1,) * b.ndim, a, dtype=self._accumulate, device=b.device)
@@ -343,13 +352,14 @@ def _launch(
     wanted: tuple[bool, ...],
     dtype: str,
     accumulate: str,
+    standardize: int | None = None,
 ) -> list[Tensor]:
     """Runs the kernels. Operands are tensors of the result's rank, numbers (passed by value), or None."""
-    key = _signature(estimator, operands, (shape, axis, backward, wanted, dtype))
+    key = _signature(estimator, operands, (shape, axis, backward, wanted, dtype, standardize))
     ready = None if key is None else _prepared.get(key)
     if ready is not None:
         return ready(operands)
-    ready, outputs = _prepare(estimator, operands, shape, axis, backward, wanted, dtype, accumulate)
+    ready, outputs = _prepare(estimator, operands, shape, axis, backward, wanted, dtype, accumulate, standardize)
     if key is not None:
         _remember(key, ready)
     ready.into(operands, outputs)
@@ -365,6 +375,7 @@ def _prepare(
     wanted: tuple[bool, ...],
     dtype: str,
     accumulate: str,
+    standardize: int | None,
 ) -> tuple[_Ready, list[Tensor]]:
     """The compiled launches of a call, and memory for its results."""
     from .launch import from_torch
@@ -386,28 +397,12 @@ def _prepare(
         else:
             views.append(problem.View(accumulate, (0,) * len(shape), by_value=True))
     results = [(problem.View(dtype, outputs[0].stride()), k) for k, want in enumerate(wanted) if want]
-    case = problem.canonical(estimator, shape, axis, views, results, backward, accumulate)
+    case = problem.canonical(estimator, shape, axis, views, results, backward, accumulate, standardize)
     given = [x for x in operands if x is not None]
     unaligned = frozenset(k for k, x in enumerate(given) if isinstance(x, Tensor) and x.data_ptr() % 16)
     device = from_torch.device_of(model.device.index)
     prepared = from_torch.Prepared(plan(case, device, problem.flags(estimator)), case, device, unaligned)
     return _Ready(prepared, outputs, int if accumulate in problem.INTEGERS else float), outputs
-
-
-def _standardized(x: Tensor, mask: Tensor | None) -> Tensor:
-    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
-    if x.numel() == 0:
-        return x
-    real = torch.ones((1,) * x.ndim, dtype=torch.bool, device=x.device) if mask is None else mask != 0
-    real = real.expand(x.shape)
-    count = real.sum().clamp(min=1).to(x.dtype)
-    zero = x.new_zeros(())
-    origin = torch.where(real, x, -torch.inf).max().detach()
-    x = torch.where(real, x - origin, zero)
-    x = torch.where(real, x - x.sum() / count, zero)
-    variance = (x * x).sum() / count
-    deviation = torch.where(variance > 0, torch.where(variance > 0, variance, 1.0).sqrt(), variance)
-    return x / (deviation + 1e-8)
 
 
 class TorchFront:
@@ -427,10 +422,8 @@ class TorchFront:
     ) -> list[Any]:
         # A call of the same kind as one before goes straight to its launch: views of an operand share its address.
         in_order = [operands.get(o.name) for o in estimator.operands]
-        options = (
-            (axis, backward, None if wanted is None else tuple(wanted), implementation) if standardize is None else None
-        )
-        key = None if options is None else _signature(estimator, in_order, ("call", *options))
+        options = axis, backward, None if wanted is None else tuple(wanted), implementation, standardize
+        key = _signature(estimator, in_order, ("call", *options))
         ready = None if key is None else _prepared.get(key)
         if ready is not None:
             return ready(in_order)
@@ -473,30 +466,28 @@ class TorchFront:
             return x.unsqueeze(call.axis) if role is Role.EDGE else x
 
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
-        rounded = dtype if standardize is None else accumulate
         if by_value:
-            outs = _launch(estimator, values, call.shape, call.axis, backward, wanted, rounded, accumulate)
-            known = _signature(estimator, values, (call.shape, call.axis, backward, wanted, rounded))
+            outs = _launch(
+                estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate, standardize
+            )
+            known = _signature(estimator, values, (call.shape, call.axis, backward, wanted, dtype, standardize))
             if key is not None and known in _prepared:
                 _remember(key, _prepared[known])
-        elif main.numel() == 0:
-            outs = [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
-        else:
-            outs = evaluate(
-                estimator,
-                TorchArrays(accumulate, implementation),
-                values,
-                shape=call.shape,
-                axis=call.axis,
-                backward=backward,
-                dtype=rounded,
-                accumulate=accumulate,
-                wanted=wanted,
-            )
-        if standardize is not None:
-            outs[standardize] = _standardized(outs[standardize], operands.get("mask"))
-            outs = [x.to(getattr(torch, dtype)) for x in outs]
-        return outs
+            return outs
+        if main.numel() == 0:
+            return [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want]
+        return evaluate(
+            estimator,
+            TorchArrays(accumulate, implementation),
+            values,
+            shape=call.shape,
+            axis=call.axis,
+            backward=backward,
+            dtype=dtype,
+            accumulate=accumulate,
+            wanted=wanted,
+            standardize=standardize,
+        )
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
         total = like.shape[0]

@@ -62,10 +62,10 @@ class Prepared:
         self.plan, self.problem = plan, problem
 
     def __call__(self, inputs: Any, outputs: Any) -> None:
-        scratch = np.full(max(1, self.plan.scratch), np.nan, self.problem.accumulate)
+        scratch = [np.full(n, np.nan, self.problem.accumulate) for n in self.plan.scratch]
         for launch in self.plan.launches:
-            ins = [scratch if b == planning.SCRATCH else inputs[b] for b in launch.inputs]
-            outs = [scratch if b == planning.SCRATCH else outputs[b] for b in launch.outputs]
+            ins = [scratch[-1 - b] if b < 0 else inputs[b] for b in launch.inputs]
+            outs = [scratch[-1 - b] if b < 0 else outputs[b] for b in launch.outputs]
             ins, outs = ([x.numpy() if isinstance(x, torch.Tensor) else x for x in xs] for xs in (ins, outs))
             run_one(launch, self.problem, ins, outs)
 
@@ -102,6 +102,7 @@ def by_jax(case: Any, axis: int) -> list[np.ndarray]:
         present=tuple(x is not None for x in values),
         dtype=dtype,
         accumulate=accumulate,
+        standardize=0 if arguments.get("normalize") else None,
         route="interpreter",
         implementation=None,
     )

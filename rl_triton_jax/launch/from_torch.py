@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import versions
-from ..kernels.plan import SCRATCH, Device, Plan, Problem
+from ..kernels.plan import Device, Plan, Problem
 from .kernel import make_kernel, target_of
 
 
@@ -42,8 +42,9 @@ class Prepared:
             self._steps.append((compiled, launch.grid, launch.inputs, launch.outputs, rest))
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
-        scratch = torch.empty(self._scratch, dtype=self._dtype, device=outputs[0].device) if self._scratch else None
+        device = outputs[0].device
+        scratch = [torch.empty(elements, dtype=self._dtype, device=device) for elements in self._scratch]
         for compiled, grid, ins, outs, rest in self._steps:
-            arguments = [scratch if b == SCRATCH else inputs[b] for b in ins]
-            arguments += [scratch if b == SCRATCH else outputs[b] for b in outs]
+            arguments = [scratch[-1 - b] if b < 0 else inputs[b] for b in ins]
+            arguments += [scratch[-1 - b] if b < 0 else outputs[b] for b in outs]
             compiled[grid](*arguments, *rest)
