@@ -110,8 +110,8 @@ class TorchArrays:
     def untake(self, x: Any, indices: Any, axis: int) -> Any:
         return torch.zeros_like(x).scatter(axis, indices, x)
 
-    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
-        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
+    def along(self, x: Any, axis: int) -> Any:
+        return x.amax(axis, keepdim=True)
 
     def zero_edge(self, x: Any, axis: int) -> Any:
         return torch.zeros_like(x.narrow(axis, 0, 1))
