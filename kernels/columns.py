@@ -19,8 +19,8 @@ from .operands import (
     fold_totals,
     load,
     load_fixed,
+    load_guards,
     load_steps,
-    load_where,
     number,
     pick,
     select,
@@ -85,6 +85,8 @@ def columns(
     L: tl.constexpr,
     BN: tl.constexpr,
     FULL: tl.constexpr,
+    GUARDED: tl.constexpr,
+    SINGLE: tl.constexpr,
     SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -132,21 +134,41 @@ def columns(
     total_a = zero + 1
     total_b = zero
     summary = (zeros, zeros, zeros, zeros)
+    # Flags that guard loads are read a tile ahead, so that those loads are issued with all others.
+    ahead = ()
+    for i in tl.static_range(L):
+        o_t = first + i_c * L + i
+        t = (T - 1 - o_t) if BACKWARD else o_t
+        if GUARDED:
+            ahead = ahead + (load_guards(ins, ints, fixed, o_ops, t, m_cn & (o_t < last), OPS, X, LEVELS, ACC),)
+        else:
+            ahead = ahead + (fixed,)
 
-    for s in tl.range(first, last, C * L, num_stages=STAGES):
+    stop = last
+    if SINGLE:
+        stop = first + C * L  # a constant, when first is: no loop remains
+    for s in tl.range(first, stop, C * L, num_stages=STAGES):
         o_s = s + i_c * L  # [C, 1], each slab's first step
         rows = ()
         ms = ()
         for i in tl.static_range(L):
             t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
             live = m_cn & (o_s + i < last)
-            rows = rows + (load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
+            rows = rows + (load_steps(ins, ints, fixed, ahead[i], o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
             if MASKED:
                 ms = ms + (
                     load(ins, o_ops[MASK] + t * number(ints, OPS[MASK][3], 1 + LEVELS), live, OPS, MASK, ACC, FULL),
                 )
             else:
                 ms = ms + (live,)
+        if GUARDED and not SINGLE:
+            following = ()
+            for i in tl.static_range(L):
+                o_t = o_s + C * L + i
+                t = (T - 1 - o_t) if BACKWARD else o_t
+                live = m_cn & (o_t < last)
+                following = following + (load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC),)
+            ahead = following
         # What is near each slab's first step.
         if C == 1:
             b_near = near
@@ -178,11 +200,6 @@ def columns(
                 LEVELS,
                 ACC,
             )
-        full = ()
-        for i in tl.static_range(L):
-            t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
-            live = m_cn & (o_s + i < last)
-            full = full + (load_where(ins, ints, rows[i], o_ops, t, live, OPS, X, LEVELS, ACC),)
 
         # Totals of the slabs, and the carry into each. The compiler shares these coefficients with the walk below.
         if C > 1 or MODE == 1:
@@ -191,7 +208,7 @@ def columns(
             walked = b_near
             for i in tl.static_range(L):
                 a, b, reset, _, walked = advance(
-                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                    rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
                 b_b = tl.where(reset, b, a * b_b + b)
                 b_a = mark(a * b_a, reset, ACC)
@@ -214,11 +231,11 @@ def columns(
             real = ()
             for i in tl.static_range(L):
                 a, b, reset, begins, after = advance(
-                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                    rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
                 before = carry
                 carry = tl.where(reset, b, a * carry + b)
-                results = FINISH(full[i], walked, begins, carry, before, HAS)
+                results = FINISH(rows[i], walked, begins, carry, before, HAS)
                 t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
                 live = m_cn & (o_s + i < last)
                 if SUMMARY >= 0:

@@ -111,12 +111,16 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A schedule with its sizes; `parts` > 1 splits time over that many programs (two launches)."""
+    """A schedule with its sizes; `parts` > 1 splits time over that many programs (two launches).
+
+    `eager` reads what a flag guards without waiting for the flag: more bytes, one latency less.
+    """
 
     schedule: str
     sizes: tuple[tuple[str, int], ...]
     num_warps: int
     parts: int = 1
+    eager: bool = False
 
     def __getitem__(self, name: str) -> int:
         return dict(self.sizes)[name]
@@ -218,16 +222,16 @@ def _describe(
     slots: dict[int, int],
     strides: _Strides,
     last: int,
-    flag: bool = False,
+    flag: int = 0,
     kind: int | None = None,
 ) -> tuple[int, ...]:
     """An operand's descriptor (see `kernels/__init__`). Flat: Triton 3.6 cannot index a nested constexpr tuple."""
     if array is None:
-        return (-1, ABSENT, int(flag), 0, 0, -1)
+        return (-1, ABSENT, flag, 0, 0, -1)
     return (
         slots[array.buffer],
         array.kind if kind is None else kind,
-        int(array.flag),
+        max(flag, int(array.flag)),
         strides.code(array.time),
         strides.code(array.offset),
         last,
@@ -266,16 +270,18 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     table: list[tuple[int, ...]] = []
     members: list[tuple[int, ...]] = []  # of folds: rows at the end of the table
     first_member = len(problem.operands) + len(edges) + 2
-    for operand, flag in zip(problem.operands, flags, strict=True):
+    guarded = set() if choice.eager else {o.only_where for o in problem.operands if isinstance(o, Array)}
+    for k, (operand, flag) in enumerate(zip(problem.operands, flags, strict=True)):
         if isinstance(operand, Fold):
             table.append((first_member + len(members), operand.kind, 0, operand.count, 0, -1))
             for array, by in zip(operand.arrays, operand.by, strict=True):
                 members.append(_describe(array, ins, strides, strides.code(by), kind=STEPS))
         else:
-            table.append(_describe(operand, ins, strides, -1 if operand is None else operand.only_where, flag))
+            only = -1 if operand is None or choice.eager else operand.only_where
+            table.append(_describe(operand, ins, strides, only, flag and (2 if k in guarded else 1)))
     first_edge = len(table)
     table += [_describe(a, ins, strides, -1) for a in (*edges, problem.initial)]
-    table.append(_describe(problem.mask, ins, strides, -1, True))
+    table.append(_describe(problem.mask, ins, strides, -1, 1))
     init, mask = len(table) - 2, len(table) - 1
     table += members
     results = tuple(_describe(array, outs, strides, which) for array, which in written)
@@ -325,6 +331,8 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
         ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))),
         *choice.sizes,
         ("FULL", T % tile == 0 and N % wide == 0),
+        ("GUARDED", any(k >= 0 for k in guarded)),
+        ("SINGLE", parts == 1 and tile >= T),
     )
 
     across = -(-N // wide)
@@ -373,7 +381,7 @@ def _standardizing(
     ins = {raw.buffer: 0, summaries: 1}
     if problem.mask is not None:
         ins[problem.mask.buffer] = 2
-    table = (_describe(raw, ins, strides, -1), _describe(problem.mask, ins, strides, -1, True))
+    table = (_describe(raw, ins, strides, -1), _describe(problem.mask, ins, strides, -1, 1))
     down = _power_of_two(min(T, 1024)) if time_is_contiguous(problem) else 1
     wide = _power_of_two(min(N, 1024 // down)) if down > 1 else _power_of_two(min(N, 1024))
     down = max(down, _power_of_two(min(T, 1024 // wide)))

@@ -17,8 +17,8 @@ from .operands import (
     fold_totals,
     load,
     load_fixed,
+    load_guards,
     load_steps,
-    load_where,
     number,
 )
 from .statistics import fold, merge, store_summary
@@ -49,6 +49,8 @@ def rows(
     R: tl.constexpr,
     BT: tl.constexpr,
     FULL: tl.constexpr,
+    GUARDED: tl.constexpr,
+    SINGLE: tl.constexpr,
     SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
@@ -70,6 +72,8 @@ def rows(
     near = edge
 
     tiles = tl.cdiv(T, BT)
+    if SINGLE:
+        tiles = tl.full([], 1, tl.int32)  # a constant: no loop remains
     first = tl.full([], 0, tl.int32)
     last = first + tiles
     if MODE != 0:
@@ -87,7 +91,8 @@ def rows(
         start = (tl.full([], 0, tl.int64) + ((tiles - 1 - k) if BACKWARD else k)) * BT
         t = start + i_t  # [1, BT]
         live = (t < T) & m_n  # [R, BT]
-        x = load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL)
+        guards = load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC)
+        x = load_steps(ins, ints, fixed, guards, o_ops, t, live, OPS, X, LEVELS, ACC, FULL)
         # Operands at the step walked just before, by loads shifted by one (they hit the cache).
         t_near = (t + 1) if BACKWARD else (t - 1)
         inner = (t_near >= 0) & (t_near < T) & m_n
@@ -116,7 +121,6 @@ def rows(
                 begins = b_near[len(NEAR)] == 0
         else:
             m = live
-        x = load_where(ins, ints, x, o_ops, t, live, OPS, X, LEVELS, ACC)
 
         a, b, reset = STEP(x, b_near, begins, HAS)
         b_a, b_b = encode(zeros + a, zeros + b, reset, ACC)
