@@ -54,6 +54,10 @@ class Operand:
     required: bool = True
 
 
+# Every estimator with a kernel, for machinery that can pass on text only.
+BY_KEY: dict[str, Estimator] = {}
+
+
 @dataclasses.dataclass(frozen=True)
 class Estimator:
     """`coefficients(xp, x, near, first) -> (a, b, reset)` and `finish(xp, x, near, first, y, before) -> outputs`.
@@ -80,6 +84,15 @@ class Estimator:
     uses_before: bool = False
     integers: bool = False
     features: bool = False
+
+    def __post_init__(self) -> None:
+        if self.whole is None or self.window:
+            BY_KEY[self.key] = self
+
+    @property
+    def key(self) -> str:
+        """Tells kernels apart: the name, and the window of those that have one."""
+        return self.name if self.whole is None else f"{self.name}, window {self.window}"
 
     def index(self, name: str) -> int:
         return [o.name for o in self.operands].index(name)

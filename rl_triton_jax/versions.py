@@ -81,6 +81,24 @@ def compile_kernel(source: Any, target: Any, num_warps: int, num_stages: int) ->
         return triton.compile(source, target=target, options=compile_options(num_warps, num_stages))
 
 
+def launcher(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
+    """`launch(stream, *arguments)` does what `compiled[grid](*arguments)` does, without its look-ups for each call.
+
+    Loads the kernel on the current GPU. A pointer may be given as its address, which is then believed.
+    """
+    runtime = import_triton().knobs.runtime
+    x, y, z = grid
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+
+    def launch(stream: int, *arguments: Any) -> None:
+        if runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls:  # a profiler is at work
+            compiled[grid](*arguments, stream=stream)
+        else:
+            run(x, y, z, stream, function, metadata, None, None, None, *arguments)
+
+    return launch
+
+
 def triton_ir(source: Any, target: Any, num_warps: int, num_stages: int) -> tuple[str, str]:
     """(kernel name, Triton IR text) without line information, which would hold source paths. Stops after the IR stage."""
     triton = import_triton()
@@ -183,11 +201,22 @@ def jax_triton_call(
 # ---- torch
 
 
-def functorch_level() -> Callable[[], Any]:
-    """A function that gives None where no `torch.func` transformation is at work. Nothing public tells."""
+def torch_watchers() -> tuple[Callable[[], Any], Callable[[], int]]:
+    """Two functions: what `torch.func` transformation is at work, or None; how many dispatch modes (`FakeTensorMode`, tracers)
+    see every operation. Nothing public tells."""
     import torch
 
-    return getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
+    functorch = getattr(torch._C, "_functorch", None)
+    transformation = getattr(functorch, "peek_interpreter_stack", lambda: None)
+    return transformation, getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+
+def torch_stream() -> Callable[[int], int]:
+    """A function that gives the current stream of a GPU as a number; the one that Triton's own launches take."""
+    import torch
+
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return quick or (lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
 # ---- JAX

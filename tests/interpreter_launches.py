@@ -23,6 +23,7 @@ from rl_triton_jax.kernels import plan as planning
 
 import rl_triton_jax.torch as torch_front
 from rl_triton_jax import problem as canonical_form
+from rl_triton_jax import torch_calls
 from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.launch import from_jax, from_torch, interpret
 
@@ -56,18 +57,39 @@ def route(launch: Any, problem: Any, device: Any, inputs: Any, out: Any) -> Any:
     return outputs
 
 
+class Address(interpret._Tensor):
+    """A pointer as the torch front end gives it to a launch: no more than where memory begins."""
+
+    def __init__(self, address: int, dtype: str) -> None:
+        super().__init__(np.empty(0, dtype))
+        self.address = address
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def new_empty(self, size: int, device: str) -> interpret._Tensor:
+        return self
+
+
 class Prepared:
-    def __init__(self, plan: Any, problem: Any, device: Any, unaligned: Any) -> None:
-        del device, unaligned
+    def __init__(self, plan: Any, problem: Any, device: Any, index: Any, unaligned: Any) -> None:
+        del device, index, unaligned
         self.plan, self.problem = plan, problem
 
     def __call__(self, inputs: Any, outputs: Any) -> None:
         scratch = [np.full(n, np.nan, self.problem.accumulate) for n in self.plan.scratch]
+
         for launch in self.plan.launches:
-            ins = [scratch[-1 - b] if b < 0 else inputs[b] for b in launch.inputs]
-            outs = [scratch[-1 - b] if b < 0 else outputs[b] for b in launch.outputs]
-            ins, outs = ([x.numpy() if isinstance(x, torch.Tensor) else x for x in xs] for xs in (ins, outs))
-            run_one(launch, self.problem, ins, outs)
+            numbers = {d[0] for d in dict(launch.constants)["OPS"] if d[1] == planning.VALUE}
+            arguments = []
+            for k, b in enumerate(launch.inputs):
+                if b < 0:
+                    arguments.append(scratch[-1 - b])
+                else:
+                    arguments.append(inputs[b] if k in numbers else Address(inputs[b], self.problem.input_dtypes[b]))
+            for b in launch.outputs:
+                arguments.append(scratch[-1 - b] if b < 0 else Address(outputs[b], self.problem.output_dtypes[b]))
+            run_one(launch, self.problem, arguments, ())
 
 
 def by_jax(case: Any, axis: int) -> list[np.ndarray]:
@@ -131,15 +153,13 @@ def results() -> Iterator[tuple[str, Any, Any]]:
 
 
 def main() -> None:
-    from_jax.plan = split
-    torch_front.plan = split
+    from_jax.plan = from_torch.plan = split  # type: ignore[assignment]
     from_jax.ROUTES["interpreter"] = route
     from_jax._device = lambda backend: DEVICE
     from_torch.Prepared = Prepared  # type: ignore[misc]
     from_torch.device_of = lambda index: DEVICE  # type: ignore[assignment]
     torch_front._use_kernels = lambda *_: True
-    torch_front._on_gpu = lambda x: True
-    torch.cuda.current_device = lambda: None  # type: ignore[assignment]
+    torch_calls._on_gpu = lambda x: True
     for label, got, expected in results():
         pairs = list(zip(got, expected, strict=False))
         error = max(float(np.max(np.abs(np.asarray(o) - e)) / max(1.0, np.max(np.abs(e)))) for o, e in pairs)

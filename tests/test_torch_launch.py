@@ -14,6 +14,7 @@ import torch
 from rl_triton_jax.kernels.plan import Device
 
 import rl_triton_jax.torch as front
+from rl_triton_jax import torch_calls
 from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.launch import from_torch
 
@@ -23,7 +24,8 @@ class Recorder:
 
     made: list[Recorder]
 
-    def __init__(self, plan: Any, problem: Any, device: Any, unaligned: Any) -> None:
+    def __init__(self, plan: Any, problem: Any, device: Any, index: Any, unaligned: Any) -> None:
+        del device, index
         self.plan, self.problem, self.unaligned = plan, problem, unaligned
         self.calls: list[Any] = []
         Recorder.made.append(self)
@@ -38,9 +40,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     monkeypatch.setattr(from_torch, "Prepared", Recorder)
     monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
     monkeypatch.setattr(front, "_use_kernels", lambda *_: True)
-    monkeypatch.setattr(front, "_on_gpu", lambda x: True)
-    monkeypatch.setattr(front, "_prepared", {})
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr(torch_calls, "_on_gpu", lambda x: True)
+    monkeypatch.setattr(torch_calls, "_known", {})
+    monkeypatch.setattr(from_torch, "_ready", {})
     return Recorder.made
 
 
@@ -56,11 +58,9 @@ def test_the_second_call_goes_straight_to_the_launch(made: list[Recorder], monke
     second = call(rewards, gamma=0.25)
     assert len(made) == 1
     (one, two) = made[0].calls
-    assert one[0][0] is rewards
-    assert two[0][0] is rewards
-    numbers = [[x for x in inputs if not isinstance(x, torch.Tensor)] for inputs, _ in (one, two)]
-    assert numbers == [[0.5, 0.95], [0.25, 0.95]]
-    assert second.advantages is two[1][0]
+    assert one[0][0] == two[0][0] == rewards.data_ptr()
+    assert [list(inputs[-2:]) for inputs, _ in (one, two)] == [[0.5, 0.95], [0.25, 0.95]]
+    assert second.advantages.data_ptr() == two[1][0]
     assert first.advantages is not second.advantages
     assert second.advantages.shape == (6, 4)
     assert second.advantages.dtype is torch.float32
@@ -83,9 +83,7 @@ def test_the_second_call_goes_straight_to_the_launch(made: list[Recorder], monke
 def test_what_needs_another_kernel_gets_one(made: list[Recorder], other: Any) -> None:
     call(torch.ones(6, 4))
     other()
-    assert len(made) == 2
-    assert made[0].calls[0][0]
-    assert len(made[0].calls) == 1
+    assert [len(r.calls) for r in made] == [1, 1]
 
 
 def test_each_n_has_its_own(made: list[Recorder]) -> None:
@@ -107,7 +105,8 @@ def test_mistakes_are_found_after_a_good_call(made: list[Recorder]) -> None:
 
 
 def test_only_so_many_are_remembered(made: list[Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "MOST_PREPARED", 4)
+    monkeypatch.setattr(from_torch, "MOST_READY", 4)
     for n in range(1, 10):
         call(torch.ones(6, n))
-    assert len(front._prepared) <= 4
+    assert len(from_torch._ready) <= 4
+    assert len(torch_calls._known) <= 4

@@ -1,0 +1,167 @@
+"""Calls of the torch front end that were made before, kept so that the next one of the same kind is a look-up and a launch.
+
+A call's kind is everything but the numbers that the kernels take by value and the memory of its tensors. What such a call launches,
+which argument is which input of the kernels and how results are wrapped is learnt once, by watching the estimator's own function
+do it; nothing here knows an estimator.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch.autograd import forward_ad
+
+from .estimator import Estimator
+from .front import offered_by
+from .launch import from_torch, torch_ops
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Tensor = torch.Tensor
+# Arguments of these types are part of a call's kind by value.
+_BY_VALUE = frozenset({int, bool, str, type(None)})
+
+
+# How to make the results of each kind of call; None where it cannot be remembered.
+_known: dict[Any, Callable[[Sequence[Any]], Any] | None] = {}
+
+
+class _Number(float):
+    """A float that can be told from every other one."""
+
+
+class _Listener:
+    """A front end that passes calls on and notes what came of them."""
+
+    def __init__(self, front: Any) -> None:
+        self._front = front
+        self.calls: list[tuple[list[Any], from_torch.Ready | None, list[Any]]] = []
+
+    def call(self, estimator: Estimator, operands: Mapping[str, Any], **options: Any) -> list[Any]:
+        outputs, ready = self._front.launched(estimator, operands, **options)
+        given = [operands.get(o.name) for o in estimator.operands]
+        self.calls.append(([x for x in given if x is not None], ready, outputs))
+        return list(outputs)
+
+    def sequence_ends(self, *arguments: Any) -> Any:
+        return self._front.sequence_ends(*arguments)
+
+
+def _wrapping(result: Any, outputs: Sequence[Any]) -> Callable[[list[Any]], Any] | None:
+    """How `result` is made from `outputs`; None where it is more than these with names on."""
+
+    def place(x: Any) -> int | None:
+        return next((k for k, y in enumerate(outputs) if x is y), None)
+
+    if isinstance(result, Tensor):
+        which = place(result)
+        return None if which is None else operator.itemgetter(which)
+    kind: Any = type(result)
+    if not hasattr(kind, "_make"):
+        return None
+    places = [place(x) for x in result]
+    if any(p is None and x is not None for p, x in zip(places, result, strict=True)):
+        return None
+    if places == list(range(len(outputs))):
+        return kind._make
+    return lambda outputs: kind(*[None if p is None else outputs[p] for p in places])
+
+
+def _learn(
+    front: Any, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Any, Callable[[Sequence[Any]], Any] | None]:
+    """The result of a call, and how to make it from the addresses and numbers of another of its kind, or None.
+
+    Every argument is made an object of its own first, so that an operand can be recognised as one of them: an argument changed on
+    its way, however little, is not recognised, and the call is not remembered.
+    """
+    own: list[Any] = [
+        x.detach() if isinstance(x, Tensor) else _Number(x) if type(x) is float else x
+        for x in (*arguments, *keywords.values())
+    ]
+    split = len(arguments)
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    given = {p.name for p in parameters[:split]} | set(keywords)
+    defaults = {p.name: _Number(p.default) for p in parameters if type(p.default) is float and p.name not in given}
+    listener = _Listener(front)
+    result = function(listener, *own[:split], **defaults, **dict(zip(keywords, own[split:], strict=True)))
+    if len(listener.calls) != 1:
+        return result, None
+    ((operands, ready, outputs),) = listener.calls
+    wrap = _wrapping(result, outputs)
+    if ready is None or wrap is None:
+        return result, None
+    places: list[int] = []
+    constants: list[Any] = []
+    for x in operands:
+        fixed = type(x) in (int, bool) or any(x is y for y in defaults.values())
+        where = next((k for k, y in enumerate(own) if x is y), None)
+        if fixed:
+            places.append(len(own) + len(constants))
+            constants.append(ready.number(x))
+        elif where is None or (x.device != outputs[0].device if isinstance(x, Tensor) else ready.number is int):
+            return result, None
+        else:
+            places.append(where)
+    rest = tuple(constants)
+    inputs = operator.itemgetter(*places) if len(places) > 1 else lambda values: (values[places[0]],)
+    return result, lambda values: wrap(ready(inputs((*values, *rest))))
+
+
+def _on_gpu(x: Any) -> bool:
+    return x.is_cuda
+
+
+def remembered(front: Any, function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
+    """`front.offered_by` for torch: goes straight to the launch where a call of the same kind went before."""
+    slow = offered_by(front, function)
+    compiling, gradients_wanted, level = torch.compiler.is_compiling, torch.is_grad_enabled, forward_ad
+    transformation, modes = torch_ops.transformation, torch_ops.dispatch_modes
+
+    @functools.wraps(slow)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Every line here is on the path of every eager call: no helper, no attribute that can be had before.
+        if compiling() or transformation() is not None or modes() or level._current_level >= 0:
+            return slow(*args, **kwargs)
+        gradients = gradients_wanted()
+        kind: list[Any] = [function, tuple(kwargs)]
+        values: list[Any] = []
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            t = type(x)
+            if t is Tensor:
+                if (x.requires_grad and gradients) or x.is_neg():
+                    return slow(*args, **kwargs)
+                address = x.data_ptr()
+                kind += (x.shape, x.stride(), x.dtype, x.device, address & 15)
+                values.append(address)
+            elif t is float:
+                kind.append(t)
+                values.append(x)
+            elif t in _BY_VALUE:
+                kind.append(x)
+                values.append(x)
+            else:
+                return slow(*args, **kwargs)
+        key = tuple(kind)
+        again = _known.get(key, _learn)
+        if again is None:
+            return slow(*args, **kwargs)
+        if again is not _learn:
+            return again(values)
+        if not any(type(x) is Tensor and _on_gpu(x) for x in (*args, *kwargs.values())):
+            return slow(*args, **kwargs)
+        try:
+            result, again = _learn(front, function, args, kwargs)
+        except (TypeError, ValueError):
+            pass
+        else:
+            from_torch.remember(_known, key, again)
+            return result
+        return slow(*args, **kwargs)  # says what is wrong with the arguments as they were given
+
+    return call
