@@ -54,8 +54,7 @@ class Operand:
     required: bool = True
 
 
-# Every estimator with a kernel, for machinery that can pass on text only.
-BY_KEY: dict[str, Estimator] = {}
+_BY_NAME: dict[str, Estimator] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +85,8 @@ class Estimator:
     features: bool = False
 
     def __post_init__(self) -> None:
-        if self.whole is None or self.window:
-            BY_KEY[self.key] = self
-
-    @property
-    def key(self) -> str:
-        """Tells kernels apart: the name, and the window of those that have one."""
-        return self.name if self.whole is None else f"{self.name}, window {self.window}"
+        if self.whole is None and self.name not in _BY_NAME:
+            _BY_NAME[self.name] = self
 
     def index(self, name: str) -> int:
         return [o.name for o in self.operands].index(name)
@@ -113,6 +107,12 @@ class Estimator:
             if o.role is role and o.carry == carry:
                 return k
         return None
+
+
+def by_name(name: str, window: int) -> Estimator:
+    """As far as a kernel goes, the estimator of that name and window: for machinery that can pass on text and numbers only."""
+    estimator = _BY_NAME[name]
+    return estimator if estimator.window == window else dataclasses.replace(estimator, window=window)
 
 
 def has_kernel(estimator: Estimator, operands: Mapping[str, Any]) -> bool:

@@ -133,6 +133,9 @@ def n_step_estimator(n: int | None, longest_window: int = LONGEST_WINDOW) -> Est
     )
 
 
+N_STEP_RETURNS = n_step_estimator(None)
+
+
 def n_step_returns(
     front: FrontEnd,
     rewards: Any,

@@ -119,7 +119,6 @@ def prepared(
     key = (
         estimator.name,
         estimator.window,
-        estimator.whole is None,
         axis,
         backward,
         wanted,

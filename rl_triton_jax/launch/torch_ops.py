@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import problem, versions
-from ..estimator import BY_KEY, Estimator
+from ..estimator import Estimator, by_name
 from ..formula import LINEAR_RECURRENCE
 
 Tensor = torch.Tensor
@@ -228,36 +228,44 @@ def recurrence(
 def launch_op(
     operands: Sequence[Optional[Tensor]],  # noqa: UP045
     estimator: str,
+    window: int,
     axis: int,
     backward: bool,
     wanted: Sequence[bool],
     dtype: torch.dtype,
     standardize: int,
 ) -> list[Tensor]:
-    """The wanted outputs of `BY_KEY[estimator]`; operands have the rank of the first, `standardize` is -1 for none."""
+    """The wanted outputs of `estimator.by_name(estimator, window)`; operands have the rank of the first, `standardize` is -1 for none."""
     from . import from_torch
 
     name = str(dtype).rpartition(".")[2]
     accumulate = problem.accumulation_dtype(name)
     chosen = None if standardize < 0 else standardize
     outputs, _ = from_torch.run(
-        BY_KEY[estimator], operands, axis, backward, tuple(wanted), name, accumulate, standardize=chosen
+        by_name(estimator, window), operands, axis, backward, tuple(wanted), name, accumulate, standardize=chosen
     )
     return outputs
 
 
 @launch_op.register_fake
 def _(
-    operands: Any, estimator: str, axis: int, backward: bool, wanted: Any, dtype: torch.dtype, standardize: int
+    operands: Any,
+    estimator: str,
+    window: int,
+    axis: int,
+    backward: bool,
+    wanted: Any,
+    dtype: torch.dtype,
+    standardize: int,
 ) -> Any:
     return [torch.empty_like(operands[0], dtype=dtype) for want in wanted if want]
 
 
 @launch_op.register_vmap
-def _(info: Any, in_dims: Any, operands: Any, estimator: str, axis: int, *options: Any) -> Any:
+def _(info: Any, in_dims: Any, operands: Any, estimator: str, window: int, axis: int, *options: Any) -> Any:
     led = [_led(x, dim) for x, dim in zip(operands, in_dims[0], strict=True)]
     led[0] = led[0].expand(info.batch_size, *led[0].shape[1:])
-    outputs = launch_op(led, estimator, axis + 1, *options)
+    outputs = launch_op(led, estimator, window, axis + 1, *options)
     return outputs, [0] * len(outputs)
 
 
@@ -272,4 +280,5 @@ def launch(
 ) -> list[Tensor]:
     """The wanted outputs; every operand is a tensor or None."""
     number = -1 if standardize is None else standardize
-    return launch_op(list(operands), estimator.key, axis, backward, wanted, getattr(torch, dtype), number)
+    return launch_op(
+        list(operands), estimator.name, estimator.window, axis, backward, wanted, getattr(torch, dtype), number)
