@@ -212,7 +212,9 @@ class TorchFront:
         for operand in estimator.operands:
             x = operands[operand.name]
             if isinstance(x, Tensor) and x.device != main.device and not _host_number(x, main):
-                raise ValueError(f"{name}: `{operand.name}` is on {x.device}, expected {main.device}, as the first operand")
+                raise ValueError(
+                    f"{name}: `{operand.name}` is on {x.device}, expected {main.device}, as the first operand"
+                )
         kernels = _use_kernels(name, main.device, implementation)
         tensors = [x for x in operands.values() if isinstance(x, Tensor)]
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
@@ -235,15 +237,18 @@ class TorchFront:
                 return torch.ones((1,) * rank, dtype=getattr(torch, accumulate), device=main.device) * x
             if x.ndim == 0:
                 return x.reshape((1,) * rank)
-            if role is Role.FLAG:
-                return x[(..., *(None,) * (rank - x.ndim))]
+            if role is Role.FLAG:  # those of data with features may lack their axes
+                for _ in range(rank - x.ndim):
+                    x = x.unsqueeze(-1)
             return x.unsqueeze(call.axis) if role is Role.EDGE else x
 
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
         if by_value:
-            return from_torch.run(
+            outputs, ready = from_torch.run(
                 estimator, values, call.axis, backward, wanted, dtype, accumulate, standardize=standardize
             )
+            # A number in a tensor on the host has to be read each time.
+            return outputs, None if any(_host_number(x, main) for x in tensors) else ready
         if main.numel() == 0:
             return [main.new_zeros(call.shape, dtype=getattr(torch, dtype)) for want in wanted if want], None
         if whole and behind_op and not torch_ops.transformed():

@@ -1,8 +1,8 @@
 """Calls of the torch front end that were made before, kept so that the next one of the same kind is a look-up and a launch.
 
-A call's kind is everything but the numbers that the kernels take by value and the memory of its tensors. What such a call launches,
-which argument is which input of the kernels and how results are wrapped is learnt once, by watching the estimator's own function
-do it; nothing here knows an estimator.
+A call's kind is everything but the numbers that the kernels take by value and the memory of its tensors. What such a call
+launches, which argument is which input of the kernels and how results are wrapped is learnt once, by watching the estimator's
+own function do it; nothing here knows an estimator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch.autograd import forward_ad
@@ -25,6 +25,10 @@ R = TypeVar("R")
 Tensor = torch.Tensor
 # Arguments of these types are part of a call's kind by value.
 _BY_VALUE = frozenset({int, bool, str, type(None)})
+
+
+def _NEW(values: Sequence[Any]) -> Any:
+    """Stands for a kind of call that has not been seen."""
 
 
 # How to make the results of each kind of call; None where it cannot be remembered.
@@ -104,10 +108,13 @@ def _learn(
         if fixed:
             places.append(len(own) + len(constants))
             constants.append(ready.number(x))
-        elif where is None or (x.device != outputs[0].device if isinstance(x, Tensor) else ready.number is int):
+        elif where is None or (type(x) is _Number and ready.number is int):
             return result, None
         else:
             places.append(where)
+    # A number or a tensor that is no operand decides something else, by its value.
+    if any(k not in places for k, x in enumerate(own) if isinstance(x, Tensor | _Number)):
+        return result, None
     rest = tuple(constants)
     inputs = operator.itemgetter(*places) if len(places) > 1 else lambda values: (values[places[0]],)
     return result, lambda values: wrap(ready(inputs((*values, *rest))))
@@ -119,12 +126,12 @@ def _on_gpu(x: Any) -> bool:
 
 def remembered(front: Any, function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     """`front.offered_by` for torch: goes straight to the launch where a call of the same kind went before."""
-    slow = offered_by(front, function)
+    slow: Callable[..., Any] = offered_by(front, function)
     compiling, gradients_wanted, level = torch.compiler.is_compiling, torch.is_grad_enabled, forward_ad
     transformation, modes = torch_ops.transformation, torch_ops.dispatch_modes
 
     @functools.wraps(slow)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: Any, **kwargs: Any) -> Any:
         # Every line here is on the path of every eager call: no helper, no attribute that can be had before.
         if compiling() or transformation() is not None or modes() or level._current_level >= 0:
             return slow(*args, **kwargs)
@@ -148,10 +155,10 @@ def remembered(front: Any, function: Callable[Concatenate[Any, P], R]) -> Callab
             else:
                 return slow(*args, **kwargs)
         key = tuple(kind)
-        again = _known.get(key, _learn)
+        again = _known.get(key, _NEW)
         if again is None:
             return slow(*args, **kwargs)
-        if again is not _learn:
+        if again is not _NEW:
             return again(values)
         if not any(type(x) is Tensor and _on_gpu(x) for x in (*args, *kwargs.values())):
             return slow(*args, **kwargs)
@@ -164,4 +171,4 @@ def remembered(front: Any, function: Callable[Concatenate[Any, P], R]) -> Callab
             return result
         return slow(*args, **kwargs)  # says what is wrong with the arguments as they were given
 
-    return call
+    return cast(Callable[P, R], call)

@@ -7,6 +7,7 @@ tensors go past both: an operator costs more time on the host than a launch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -22,6 +23,7 @@ PLAIN = (Tensor, torch.nn.Parameter)
 transformation, dispatch_modes = versions.torch_watchers()
 
 
+@torch.compiler.assume_constant_result  # the compiler guards on it by itself, but cannot follow the question
 def transformed() -> bool:
     """Whether `torch.func` (vmap, grad, jvp) is at work, so that tensors may stand for others."""
     return transformation() is not None
@@ -113,13 +115,12 @@ def _before(y: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backwar
     return before if reset is None else torch.where(reset, torch.zeros_like(before), before)
 
 
-def _gradient(
-    recur: Callable[..., Tensor], saved: Sequence[Any], axis: int, backward: bool, kernels: bool, g: Tensor
-) -> tuple[Any, ...]:
-    """Gradients by b, a, (reset,) and the initial value: the recurrence in the other direction."""
-    a, reset, initial, y = saved
+def _gradient(recur: Callable[..., Tensor], ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    """Gradients by b, a, reset and the initial value, and for the options: the recurrence in the other direction."""
+    a, reset, initial, y = ctx.saved_tensors
+    axis, backward, kernels = ctx.options
     if y.numel() == 0:
-        return torch.zeros_like(y), torch.zeros_like(a), None, torch.zeros_like(initial)
+        return torch.zeros_like(y), torch.zeros_like(a), None, torch.zeros_like(initial), None, None, None
     bar = recur(
         g,
         _moved(a, axis, backward),
@@ -138,27 +139,16 @@ def _gradient(
     if reset is not None:  # before the product, so that second derivatives are as clean
         factor = torch.where(row(reset), 0, factor)
     by_a = (bar * _before(y, reset, initial, axis, backward)).sum_to_size(a.shape)
-    return bar, by_a, None, (factor * row(bar)).sum_to_size(initial.shape)
+    return bar, by_a, None, (factor * row(bar)).sum_to_size(initial.shape), None, None, None
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     _, a, reset, initial, *options = inputs
     ctx.save_for_backward(a, reset, initial, output)
-    ctx.save_for_forward(a, reset, initial, output)
     ctx.options = options
 
 
-def _gradient_of_op(ctx: Any, g: Any) -> Any:
-    return (*_gradient(recurrence_op, ctx.saved_tensors, *ctx.options, g), None, None, None)
-
-
-def _saved_by_op(ctx: Any, inputs: Any, output: Any) -> None:
-    _, a, reset, initial, *options = inputs
-    ctx.save_for_backward(a, reset, initial, output)
-    ctx.options = options
-
-
-recurrence_op.register_autograd(_gradient_of_op, setup_context=_saved_by_op)
+recurrence_op.register_autograd(functools.partial(_gradient, recurrence_op), setup_context=_save)
 
 
 def _led(x: Any, dim: int | None) -> Any:
@@ -178,8 +168,8 @@ def _(info: Any, in_dims: Any, *arguments: Any) -> Any:
     return _batched(recurrence_op, info.batch_size, in_dims, *arguments)
 
 
-class Recurrence(torch.autograd.Function):
-    """The same for eager calls: cheaper on the host, and with a forward derivative."""
+class _Traced(torch.autograd.Function):
+    """The same for `torch.func` within a compiled function: torch takes no operator with a derivative through it."""
 
     @staticmethod
     def forward(
@@ -188,7 +178,26 @@ class Recurrence(torch.autograd.Function):
         call = recurrence_op if opaque(b, a, reset, initial) else _walk
         return call(b, a, reset, initial, axis, backward, kernels)
 
-    setup_context = staticmethod(_save)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _save(ctx, inputs, output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return _batched(_Traced.apply, info.batch_size, in_dims, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return _gradient(_Traced.apply, ctx, grads[0])
+
+
+class Recurrence(_Traced):
+    """The same for eager calls: cheaper on the host than an operator, and with a forward derivative."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _save(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[1:4], output)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -196,7 +205,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (*_gradient(Recurrence.apply, ctx.saved_tensors, *ctx.options, grads[0]), None, None, None)
+        return _gradient(Recurrence.apply, ctx, grads[0])
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -217,7 +226,10 @@ def recurrence(
     b: Tensor, a: Tensor, reset: Tensor | None, initial: Tensor, axis: int, backward: bool, kernels: bool
 ) -> Tensor:
     """y_t = a_t y + b_t from the step walked before, y_t = b_t where reset; `kernels` says whether Triton does it."""
-    call = recurrence_op if torch.compiler.is_compiling() else Recurrence.apply
+    if torch.compiler.is_compiling():
+        call = _Traced.apply if transformed() else recurrence_op
+    else:
+        call = Recurrence.apply
     return call(b, a, reset, initial, axis, backward, kernels)
 
 
@@ -235,7 +247,7 @@ def launch_op(
     dtype: torch.dtype,
     standardize: int,
 ) -> list[Tensor]:
-    """The wanted outputs of `estimator.by_name(estimator, window)`; operands have the rank of the first, `standardize` is -1 for none."""
+    """The wanted outputs of `by_name(estimator, window)`. Operands have the rank of the first; `standardize` is -1 for none."""
     from . import from_torch
 
     name = str(dtype).rpartition(".")[2]
@@ -281,4 +293,5 @@ def launch(
     """The wanted outputs; every operand is a tensor or None."""
     number = -1 if standardize is None else standardize
     return launch_op(
-        list(operands), estimator.name, estimator.window, axis, backward, wanted, getattr(torch, dtype), number)
+        list(operands), estimator.name, estimator.window, axis, backward, wanted, getattr(torch, dtype), number
+    )
