@@ -8,7 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -209,6 +209,46 @@ def torch_watchers() -> tuple[Callable[[], Any], Callable[[], int]]:
     functorch = getattr(torch._C, "_functorch", None)
     transformation = getattr(functorch, "peek_interpreter_stack", lambda: None)
     return transformation, getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+
+def like_tensors(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """A function that says of as many tensors whether kernels made for these serve them: same type, dtype, device, sizes,
+    strides, whether a gradient is wanted, and nothing that stands for a tensor. One call in C++, by what torch's compiler
+    guards its programs with. None where this torch has it not, or where a tensor is given twice, which that does not allow.
+    """
+    if len({id(x) for x in tensors}) < len(tensors) or not _guards_work():
+        return None
+    return _guard(tensors)
+
+
+def _guard(tensors: Sequence[Any]) -> Callable[..., bool]:
+    guards = importlib.import_module("torch._C._dynamo.guards").TensorGuards
+    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+    return guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+
+@functools.cache
+def _guards_work() -> bool:
+    """They are torch's own and may change: whether they tell apart what has to be."""
+    import torch
+
+    with torch.enable_grad(), torch.inference_mode(False):
+        x, y = torch.ones(2, 4), torch.ones(3)
+        others = (
+            torch.ones(4, 2).t(),
+            torch.ones(2, 5),
+            torch.ones(2, 4, 1),
+            x.double(),
+            x.to("meta"),
+            torch.complex(x, x).conj().imag[:, :],
+            x.clone().requires_grad_(),
+            torch.nn.Parameter(x.clone()),
+        )
+        try:
+            alike = _guard([x, y])
+            return alike(x.clone(), y.clone()) is True and not any(alike(z, y) or alike(z, y.clone()) for z in others)
+        except Exception:
+            return False
 
 
 def torch_stream() -> Callable[[int], int]:

@@ -41,7 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
     monkeypatch.setattr(front, "_use_kernels", lambda *_: True)
     monkeypatch.setattr(torch_calls, "_on_gpu", lambda x: True)
-    monkeypatch.setattr(torch_calls, "_known", {})
+    torch_calls.forget()
     monkeypatch.setattr(from_torch, "_ready", {})
     return Recorder.made
 

@@ -254,7 +254,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Filler]:
     monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
     monkeypatch.setattr(front, "_use_kernels", lambda *_: True)
     monkeypatch.setattr(torch_calls, "_on_gpu", lambda x: True)
-    monkeypatch.setattr(torch_calls, "_known", {})
+    torch_calls.forget()
     monkeypatch.setattr(from_torch, "_ready", {})
     return Filler.made
 
@@ -440,7 +440,7 @@ def test_options_that_are_numbers_are_not_mistaken_for_operands(made: list[Fille
 
 
 @pytest.mark.parametrize("label", ALL)
-def test_a_remembered_call_is_the_call(made: list[Filler], label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remembered_call_is_the_call(made: list[Filler], label: str) -> None:
     """The launches of a second call, with other tensors, are those of a first call with them."""
     case = ALL[label]
     given = tensors(case.arguments)
@@ -452,7 +452,7 @@ def test_a_remembered_call_is_the_call(made: list[Filler], label: str, monkeypat
     launched = [(f, inputs) for f in made for inputs, _ in f.calls]
     for filler in made:
         filler.calls.clear()
-    monkeypatch.setattr(torch_calls, "_known", {})
+    torch_calls.forget()
     call(case, other)
     again = [(f, inputs) for f in made for inputs, _ in f.calls]
     if "n_step" not in label:  # several launches, with memory of their own between them
