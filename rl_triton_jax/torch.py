@@ -277,7 +277,10 @@ class TorchFront:
             none = none | (last < starts)
         last = torch.where(none, total, last)  # one more place, cut off below
         dtype = like.dtype if like.dtype.is_floating_point else torch.float32
-        values = torch.as_tensor(last_values, dtype=dtype, device=like.device).expand(last.shape)
+        if problem.is_number(last_values):  # filled in on the device: a copy from the host would wait
+            values = torch.full(last.shape, last_values, dtype=dtype, device=like.device)
+        else:
+            values = torch.as_tensor(last_values, dtype=dtype, device=like.device).expand(last.shape)
         flags = torch.zeros(total + 1, dtype=torch.bool, device=like.device).index_fill(0, last, True)
         return flags[:total], torch.zeros(total + 1, dtype=dtype, device=like.device).scatter(0, last, values)[:total]
 

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import rl_triton_jax.torch as front
-from rl_triton_jax import torch_calls
+from rl_triton_jax import torch_calls, versions
 from rl_triton_jax.launch import from_torch, torch_ops
 
 Tensor = torch.Tensor
@@ -226,8 +226,8 @@ class Filler:
 
     made: list[Filler]
 
-    def __init__(self, plan: Any, problem: Any, device: Any, index: Any, unaligned: Any) -> None:
-        del plan, device, index
+    def __init__(self, plan: Any, problem: Any, device: Any, where: Any, unaligned: Any) -> None:
+        del plan, device, where
         self.problem, self.unaligned = problem, unaligned
         self.calls: list[tuple[list[Any], list[int]]] = []
         self.sizes = [problem.steps * int(np.prod(problem.sizes))] * len(problem.output_dtypes)
@@ -458,6 +458,20 @@ def test_a_remembered_call_is_the_call(made: list[Filler], label: str) -> None:
     if "n_step" not in label:  # several launches, with memory of their own between them
         assert launched == again
     assert [(x.shape, x.dtype, x.stride()) for x in first] == [(x.shape, x.dtype, x.stride()) for x in second]
+
+
+@pytest.mark.parametrize("guards", [True, False])
+def test_kinds_of_calls_are_told_apart(made: list[Filler], guards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch's own guards and without."""
+    if not guards:
+        monkeypatch.setattr(versions, "_guards_work", lambda: False)
+    x, last = torch.ones(6, 4), torch.zeros(4)
+    others = (x, torch.ones(4, 6).t(), torch.ones(6, 5), x.double(), torch.ones(25)[1:].view(6, 4), x > 0)
+    for _ in range(3):
+        for other in others:
+            front.gae(other, torch.ones_like(other), last_values=last[0].expand(other.shape[1]))
+    assert [len(filler.calls) for filler in made] == [3] * len(others)
+    assert bool(torch_calls._recent) == guards
 
 
 def test_what_may_not_go_straight_to_a_launch(made: list[Filler]) -> None:

@@ -30,17 +30,19 @@ def device_of(index: int) -> Device:
 
 
 class Prepared:
-    """The compiled launches of one plan on the GPU `index`, bound to everything but addresses and numbers."""
+    """The compiled launches of one plan on one GPU, bound to everything but addresses and numbers."""
 
-    def __init__(self, plan: Plan, problem: Problem, device: Device, index: int, unaligned: frozenset[int]) -> None:
-        self._index = index
+    def __init__(
+        self, plan: Plan, problem: Problem, device: Device, where: torch.device, unaligned: frozenset[int]
+    ) -> None:
+        self._index = where.index
         self._others = torch.cuda.device_count() > 1
         self._steps = []
         target = target_of(device)
         inputs, outputs = len(problem.input_dtypes), len(problem.output_dtypes)
-        with torch.cuda.device(index):  # where the kernels are loaded
+        with torch.cuda.device(where.index):  # where the kernels are loaded
             kind = getattr(torch, problem.accumulate)
-            self._scratch = [_without_memory(torch.empty(n, dtype=kind, device="cuda")) for n in plan.scratch]
+            self._scratch = [_without_memory(torch.empty(n, dtype=kind, device=where)) for n in plan.scratch]
             for launch in plan.launches:
                 kernel = make_kernel(
                     launch, problem.input_dtypes, problem.output_dtypes, problem.accumulate, False, unaligned
@@ -166,7 +168,7 @@ def _prepare(
     device = device_of(model.device.index)
     todo = plan(case, device, problem.flags(estimator))
     number = int if accumulate in problem.INTEGERS else float
-    return Ready(Prepared(todo, case, device, model.device.index, unaligned), outputs, number)
+    return Ready(Prepared(todo, case, device, model.device, unaligned), outputs, number)
 
 
 def run(
