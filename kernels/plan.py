@@ -191,10 +191,11 @@ def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
             return _columns(1, 1, min(T, 8 // narrow), 128)
         if T <= 32:
             return _columns(1, 1, min(T, 16 // narrow), 32)
-        if T <= 192 or 124 * sms <= N:
-            # A pipelined loop: waiting for flags before other loads would empty it.
+        guarded = any(isinstance(o, Array) and o.only_where >= 0 for o in problem.operands)
+        if T <= 192 or (124 * sms <= N and guarded and narrow == 1):
+            # A pipelined loop; to wait for flags before other loads would empty it.
             return dataclasses.replace(_columns(1, 1, 8 // narrow, 128 // narrow, stages=4), eager=True)
-        return _columns(8, 8, 8 // narrow, 32)
+        return _columns(4, 4, 8, 32)
     if T <= 32:
         return _columns(4, 4, -(-T // 4), 32)
     programs = -(-N // 16)
@@ -203,10 +204,10 @@ def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
         parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms, narrow)
         if parts > 1:
             return _columns(4, C, L // narrow, 16, parts=parts)
-    if T <= 128:
-        return _columns(8, 16, 8 // narrow, 16)
+    if T <= 128 and narrow == 1:
+        return _columns(8, 16, 8, 16)
     if T <= 256:
-        return _columns(8, 16, 16 // narrow, 16)
+        return _columns(4, 8, 16 // narrow, 16)
     return _columns(8, 32, 8 // narrow, 16)
 
 

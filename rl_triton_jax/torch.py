@@ -467,9 +467,7 @@ class TorchFront:
 
         values = [canonical(o.role, operands[o.name]) for o in estimator.operands]
         if by_value:
-            outs = _launch(
-                estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate, standardize
-            )
+            outs = _launch(estimator, values, call.shape, call.axis, backward, wanted, dtype, accumulate, standardize)
             known = _signature(estimator, values, (call.shape, call.axis, backward, wanted, dtype, standardize))
             if key is not None and known in _prepared:
                 _remember(key, _prepared[known])
