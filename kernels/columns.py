@@ -134,12 +134,14 @@ def columns(
     total_a = zero + 1
     total_b = zero
     summary = (zeros, zeros, zeros, zeros)
-    # Flags that guard loads are read a tile ahead, so that those loads are issued with all others.
+    # Flags that guard loads are read a tile ahead, so that those loads are issued with all others. (In a pipelined loop the
+    # compiler does so itself, which values carried around the loop would prevent.)
+    AHEAD: tl.constexpr = GUARDED and STAGES == 1
     ahead = ()
     for i in tl.static_range(L):
         o_t = first + i_c * L + i
         t = (T - 1 - o_t) if BACKWARD else o_t
-        if GUARDED:
+        if AHEAD:
             ahead = ahead + (load_guards(ins, ints, fixed, o_ops, t, m_cn & (o_t < last), OPS, X, LEVELS, ACC),)
         else:
             ahead = ahead + (fixed,)
@@ -154,14 +156,17 @@ def columns(
         for i in tl.static_range(L):
             t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
             live = m_cn & (o_s + i < last)
-            rows = rows + (load_steps(ins, ints, fixed, ahead[i], o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
+            guards = ahead[i]
+            if GUARDED and not AHEAD:
+                guards = load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC)
+            rows = rows + (load_steps(ins, ints, fixed, guards, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
             if MASKED:
                 ms = ms + (
                     load(ins, o_ops[MASK] + t * number(ints, OPS[MASK][3], 1 + LEVELS), live, OPS, MASK, ACC, FULL),
                 )
             else:
                 ms = ms + (live,)
-        if GUARDED and not SINGLE:
+        if AHEAD and not SINGLE:
             following = ()
             for i in tl.static_range(L):
                 o_t = o_s + C * L + i

@@ -176,9 +176,7 @@ def fold_actions(
         folded = fold_some(folded, ins, o_q, o_p, by_q, by_p, live, COUNT, OPS, K, ACC, FULL)
     else:
         for i in tl.range(0, COUNT // U * U, U):
-            folded = fold_some(
-                folded, ins, o_q + i * by_q, o_p + i * by_p, by_q, by_p, live, U, OPS, K, ACC, FULL
-            )
+            folded = fold_some(folded, ins, o_q + i * by_q, o_p + i * by_p, by_q, by_p, live, U, OPS, K, ACC, FULL)
         if COUNT % U > 0:
             i = COUNT // U * U
             folded = fold_some(

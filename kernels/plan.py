@@ -179,16 +179,22 @@ def _choose_rows(problem: Problem, device: Device, narrow: int) -> Choice:
     # Four elements a thread: vector loads, and a scan that is mostly shuffles.
     BT = min(_power_of_two(T), (4096 if 2 * sms > N else 1024) // narrow)
     R = max(1, 256 // narrow // BT)
+    if problem.standardize is not None:  # fewer programs, for fewer summaries
+        R = max(R, min(2048 // narrow // BT, _power_of_two(max(1, N // 4096))))
     return _rows(max(1, min(8, R * BT // 128)), R, BT)
 
 
 def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
     T, N, sms = problem.steps, problem.columns, device.multiprocessors
     if 96 * sms <= N:  # enough columns to fill the machine with one walk for each
+        if T <= 32 and problem.standardize is not None:  # fewer programs, for fewer summaries
+            return _columns(1, 1, min(T, 8 // narrow), 128)
         if T <= 32:
             return _columns(1, 1, min(T, 16 // narrow), 32)
-        if T <= 192:
-            return _columns(1, 1, 8 // narrow, 128 // narrow, stages=4)
+        guarded = any(isinstance(o, Array) and o.only_where >= 0 for o in problem.operands)
+        if T <= 192 or (124 * sms <= N and guarded and narrow == 1):
+            # A pipelined loop; to wait for flags before other loads would empty it.
+            return dataclasses.replace(_columns(1, 1, 8 // narrow, 128 // narrow, stages=4), eager=True)
         return _columns(4, 4, 8, 32)
     if T <= 32:
         return _columns(4, 4, -(-T // 4), 32)
@@ -198,6 +204,8 @@ def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
         parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms, narrow)
         if parts > 1:
             return _columns(4, C, L // narrow, 16, parts=parts)
+    if T <= 128 and narrow == 1:
+        return _columns(8, 16, 8, 16)
     if T <= 256:
         return _columns(4, 8, 16 // narrow, 16)
     return _columns(8, 32, 8 // narrow, 16)
@@ -382,12 +390,16 @@ def _standardizing(
     if problem.mask is not None:
         ins[problem.mask.buffer] = 2
     table = (_describe(raw, ins, strides, -1), _describe(problem.mask, ins, strides, -1, 1))
-    down = _power_of_two(min(T, 1024)) if time_is_contiguous(problem) else 1
-    wide = _power_of_two(min(N, 1024 // down)) if down > 1 else _power_of_two(min(N, 1024))
-    down = max(down, _power_of_two(min(T, 1024 // wide)))
+    # Every program merges all summaries first: fewer and larger programs where these are many.
+    many = programs > 1024
+    block, warps, most = (4096, 16, device.multiprocessors) if many else (1024, 4, 8 * device.multiprocessors)
+    if time_is_contiguous(problem):
+        down = _power_of_two(min(T, block))
+        wide = _power_of_two(min(N, block // down))
+    else:
+        wide = _power_of_two(min(N, block))
+        down = _power_of_two(min(T, block // wide))
     tiles = -(-T // down) * -(-N // wide)
-    # Every program merges all summaries first: fewer programs where these are many.
-    most = device.multiprocessors * (8 if programs <= 1024 else 2)
     constants = (
         ("OPS", table),
         ("MASK", 1),
@@ -395,11 +407,11 @@ def _standardizing(
         ("ACC", problem.accumulate),
         ("BT", down),
         ("BN", wide),
-        ("LANES", min(1024, max(device.warp * 4, _power_of_two(programs)))),
+        ("LANES", min(block, max(device.warp * warps, _power_of_two(programs)))),
     )
     ints = (T, N, *problem.sizes[:-1], *strides.table, programs)
     grid = (min(tiles, most), 1, 1)
-    return Launch("standardize", problem.estimator, tuple(ins), (result.buffer,), ints, constants, grid, 4, 1)
+    return Launch("standardize", problem.estimator, tuple(ins), (result.buffer,), ints, constants, grid, warps, 1)
 
 
 def plan(problem: Problem, device: Device, flags: tuple[bool, ...]) -> Plan:

@@ -66,7 +66,5 @@ def fold_all(pointer, programs, LANES: tl.constexpr, ACC: tl.constexpr):
         part = ()
         for i in tl.static_range(4):
             part = part + (tl.load(pointer + i * programs + s + i_q, mask=m_q, other=0),)
-        summary = merge(
-            summary[0], summary[1], summary[2], summary[3], part[0], part[1], part[2], part[3]
-        )
+        summary = merge(summary[0], summary[1], summary[2], summary[3], part[0], part[1], part[2], part[3])
     return fold(summary)

@@ -83,8 +83,11 @@ def evaluate(
     wanted: Sequence[bool],
     standardize: int | None = None,
 ) -> list[Any]:
-    """The wanted outputs, the one numbered `standardize` of them standardised. Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1
-    along time); `shape` is the full output shape."""
+    """The wanted outputs, the one numbered `standardize` of them standardised.
+
+    Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1 along time); `shape` is the
+    full output shape.
+    """
     T = shape[axis]
     position = estimator.position(Role.MASK)
     mask = None if position is None or operands[position] is None else xp.to_bool(operands[position])

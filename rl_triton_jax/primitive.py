@@ -180,7 +180,8 @@ def primitive_of(estimator: Estimator) -> Primitive:
     """The primitive of an estimator.
 
     Parameters of `bind`: axis, backward, wanted (which outputs), present (which operands), dtype (of the outputs),
-    accumulate (of the arithmetic), standardize (which of the wanted outputs, or None), implementation and route (see `launch/from_jax`).
+    accumulate (of the arithmetic), standardize (which of the wanted outputs, or None), implementation and route (see
+    `launch/from_jax`).
     """
     primitive = Primitive(estimator.name)
     primitive.multiple_results = True

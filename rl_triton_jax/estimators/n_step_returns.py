@@ -21,9 +21,9 @@ from ..formula import beside
 from ..front import FrontEnd
 from .bootstrap import check_sources, next_value
 
-# The longest n done by the schedule *windows*, in one kernel; beyond it the recurrences of the formula run. 0: never, until
-# that kernel has been seen to be right and faster on a GPU (`tests/gpu` runs it; it is right in Triton's interpreter).
-LONGEST_WINDOW = 0
+# The longest n done by the schedule *windows*, in one kernel. It walks 2n steps in each program: beyond this, the recurrences of
+# the formula, whose programs share a walk, are the safer choice on few columns.
+LONGEST_WINDOW = 64
 
 
 def _sooner(xp: Any, x: Any, by: int, axis: int, T: int) -> Any:
@@ -158,8 +158,8 @@ def n_step_returns(
 
     where k = n, or fewer steps where a flag is set or the steps run out before. V'(t), the value of the next state, is 0 where
     terminated; else final_values[t] where truncated; else V_{t+1}, with `last_values` after the last step (or next_values[t]
-    everywhere). n = 1 gives one-step targets, n >= T discounted returns. On a GPU it is one kernel for n >= T, else a few: a
-    recurrence each.
+    everywhere). n = 1 gives one-step targets, n >= T discounted returns. On a GPU it is one kernel for n <= 64 and n >= T, but
+    for a mask; else a few: a recurrence each.
 
     Args:
       rewards: `[T, *batch]`, or any shape with the steps along `axis`; integers are promoted to float.
