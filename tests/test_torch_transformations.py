@@ -305,14 +305,15 @@ OPCHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "tes
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_call_is_one_launch_where_no_gradient_is_wanted(made: list[Filler]) -> None:
-    case = ALL["gae, last values"]
+@pytest.mark.parametrize("label", ["gae, last values", "n_step_returns, 3 steps", "retrace, actions"])
+def test_a_compiled_call_is_one_launch_where_no_gradient_is_wanted(made: list[Filler], label: str) -> None:
+    case = ALL[label]
     given = tensors(case.arguments)
-    assert graph_of(lambda given: tuple(front.gae(**given)), given) == ["rl_triton_jax.launch.default"]
+    assert graph_of(lambda given: call(case, given), given) == ["rl_triton_jax.launch.default"]
     (filler,) = made
     assert len(filler.calls) == 1
     given["rewards"].requires_grad_()
-    assert "rl_triton_jax.recurrence.default" in graph_of(lambda given: tuple(front.gae(**given)), given)
+    assert "rl_triton_jax.recurrence.default" in graph_of(lambda given: call(case, given), given)
 
 
 def test_a_tracer_sees_the_operators(made: list[Filler]) -> None:
