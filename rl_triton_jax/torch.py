@@ -150,12 +150,12 @@ def _use_kernels(name: str, device: torch.device, implementation: str | None) ->
     return False
 
 
-@torch.compiler.assume_constant_result
+@versions.answered_once
 def _why_no_triton() -> str | None:
     return versions.why_no_triton()
 
 
-@torch.compiler.assume_constant_result
+@versions.answered_once
 @functools.cache
 def _warn_once(why: str) -> None:
     import warnings

@@ -201,6 +201,12 @@ def jax_triton_call(
 # ---- torch
 
 
+def answered_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compiler.assume_constant_result`, without importing the compiler for it, which takes a second."""
+    vars(function)["_dynamo_marked_constant"] = True
+    return function
+
+
 def torch_watchers() -> tuple[Callable[[], Any], Callable[[], int]]:
     """Two functions: what `torch.func` transformation is at work, or None; how many dispatch modes (`FakeTensorMode`, tracers)
     see every operation. Nothing public tells."""

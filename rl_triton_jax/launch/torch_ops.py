@@ -23,10 +23,11 @@ PLAIN = (Tensor, torch.nn.Parameter)
 transformation, dispatch_modes = versions.torch_watchers()
 
 
-@torch.compiler.assume_constant_result  # the compiler guards on it by itself, but cannot follow the question
+@versions.answered_once  # the compiler guards on it by itself, but cannot follow the question
 def transformed() -> bool:
-    """Whether `torch.func` (vmap, grad, jvp) is at work, so that tensors may stand for others."""
-    return transformation() is not None
+    """Whether `torch.func` (vmap, grad, jvp) is at work, so that a derivative may be wanted where no tensor says so; or
+    `torch.jit.trace`, which takes no operator on a list with gaps."""
+    return transformation() is not None or torch.jit.is_tracing()
 
 
 def watched() -> bool:
@@ -39,6 +40,7 @@ def opaque(*tensors: Any) -> bool:
     return (
         torch.compiler.is_compiling()
         or dispatch_modes() > 0
+        or torch.jit.is_tracing()
         or any(isinstance(x, Tensor) and type(x) not in PLAIN for x in tensors)
     )
 
@@ -228,8 +230,8 @@ def recurrence(
     """y_t = a_t y + b_t from the step walked before, y_t = b_t where reset; `kernels` says whether Triton does it."""
     if torch.compiler.is_compiling():
         call = _Traced.apply if transformed() else recurrence_op
-    else:
-        call = Recurrence.apply
+    else:  # `torch.jit.trace` does not look into a function with a derivative of its own
+        call = recurrence_op if torch.jit.is_tracing() else Recurrence.apply
     return call(b, a, reset, initial, axis, backward, kernels)
 
 
