@@ -34,7 +34,7 @@ class Arrays(Protocol):
     def compressing(self, mask: Any, axis: int) -> Any: ...  # indices that bring the real rows to the front, in order
     def take(self, x: Any, indices: Any, axis: int) -> Any: ...
     def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
-    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
+    def along(self, x: Any, axis: int) -> Any: ...  # the largest along one axis, which is kept with size 1
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
     def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any: ...  # the row beyond the walk's start
     def size(self, x: Any) -> int: ...  # number of entries
@@ -150,22 +150,30 @@ def evaluate(
         value = xp.cast(value, accumulate) if flag else value
         value = last_real(value, xp.zero_edge(value, axis) if edge is None else edge)
         near[operand.name] = value != 0 if flag else value
+    position = estimator.position(Role.EDGE, carry=True)
+    initial = None if position is None else x[estimator.operands[position].name]
     first = None
-    if estimator.uses_first:
-        first = xp.first(shape, axis, backward, operands[0])
-        if mask is not None:
-            seen = xp.cast(xp.broadcast(mask, shape), accumulate)
-            first = last_real(seen, xp.zero_edge(seen, axis)) == 0
+    if estimator.uses_first or (mask is not None and initial is not None):
+        step = xp.arange(shape, axis, operands[0])
+        step = step if backward else T - 1 - step  # the walk comes by the largest first
+        # The first real step, and the masked ones before it, where nothing is looked at.
+        first = step == T - 1 if mask is None else step >= xp.along(xp.where(mask, step, -1), axis)
     a, b, reset = estimator.coefficients(xp, x, near, first)
     if mask is not None:
         a, b = xp.where(mask, a, 1), xp.where(mask, b, 0)
         reset = None if reset is None else reset & mask
-    position = estimator.position(Role.EDGE, carry=True)
-    initial = None if position is None else x[estimator.operands[position].name]
-    y = xp.recurrence(a, xp.broadcast(b, shape), reset, initial, axis, backward)
+        if initial is not None:
+            # It enters at the first real step rather than through the masked ones: carried along by these it would be a factor in
+            # their derivatives even where the first real step resets.
+            enters = first & mask if reset is None else first & mask & xp.invert(reset)
+            b = b + xp.where(enters, a, 0) * xp.where(enters, initial, 0)
+    carried = None if mask is not None else initial
+    y = xp.recurrence(a, xp.broadcast(b, shape), reset, carried, axis, backward)
     before = None
     if estimator.uses_before:
-        before = beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
+        before = beside(xp, y, xp.zero_edge(y, axis) if carried is None else carried, shape, axis, backward)
+        if mask is not None and initial is not None:
+            before = xp.where(first, initial, before)
     return finished(estimator.finish(xp, x, near, first, y, before))
 
 

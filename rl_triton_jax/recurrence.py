@@ -277,8 +277,8 @@ class JaxArrays:
     def untake(self, x: Any, indices: Any, axis: int) -> Any:
         return jnp.put_along_axis(jnp.zeros_like(x), indices, x, axis, inplace=False)
 
-    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
-        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
+    def along(self, x: Any, axis: int) -> Any:
+        return jnp.max(x, axis, keepdims=True)
 
     def zero_edge(self, x: Any, axis: int) -> Any:
         return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))

@@ -50,21 +50,24 @@ def windows(
     n = min(n, T)
     index = xp.arange(shape, axis, x["rewards"])
     last = index == T - 1
-    order = None
+    order = real = None
     if mask is not None:  # the real rows brought to the front are the sequence with the others cut out
         real = xp.broadcast(mask, shape)
         order = xp.compressing(real, axis)
         names = ("rewards", "values", "terminated", "truncated", "next_values", "final_values", "gamma")
         given = {name: x[name] for name in names if x[name] is not None}
         x = {**x, **{name: xp.take(xp.broadcast(value, shape), order, axis) for name, value in given.items()}}
-        real = xp.cast(xp.take(real, order, axis), accumulate)
-        last = beside(xp, real, xp.zero_edge(real, axis), shape, axis, True) == 0  # and every row behind it
+        real = xp.take(real, order, axis)
+        seen = xp.cast(real, accumulate)
+        last = beside(xp, seen, xp.zero_edge(seen, axis), shape, axis, True) == 0  # and every row behind it
     near = None
     if x["values"] is not None:
         edge = edges.get("values", x["last_values"])
         edge = xp.zero_edge(x["values"], axis) if edge is None else edge
         near = xp.where(last, edge, beside(xp, x["values"], edge, shape, axis, True))
     v_next = xp.broadcast(next_value(xp, x, near), shape)
+    if real is not None:  # behind the last real row there is nothing; what lies there must not become a factor
+        v_next = xp.where(real, v_next, 0)
     gamma = xp.broadcast(x["gamma"], shape)
     ends = xp.broadcast(xp.any_of(last, x["terminated"], x["truncated"]), shape)
     opens, closes = xp.broadcast(index % n == 0, shape), xp.broadcast(index % n == n - 1, shape)
@@ -128,6 +131,9 @@ def n_step_estimator(n: int | None, longest_window: int = LONGEST_WINDOW) -> Est
         whole=None if n is None else functools.partial(windows, n),
         window=n if n is not None and n <= longest_window else 0,
     )
+
+
+N_STEP_RETURNS = n_step_estimator(None)
 
 
 def n_step_returns(
