@@ -36,6 +36,8 @@ class Arrays(Protocol):
     def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
     def along(self, x: Any, axis: int) -> Any: ...  # the largest along one axis, which is kept with size 1
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
+    def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any: ...  # the row beyond the walk's start
+    def size(self, x: Any) -> int: ...  # number of entries
     def total(self, x: Any) -> Any: ...  # over all axes
     def largest(self, x: Any) -> Any: ...  # over all axes; not differentiated
     def sqrt(self, x: Any) -> Any: ...
@@ -47,6 +49,7 @@ def beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, bac
     T = shape[axis]
     x = xp.broadcast(x, shape)
     edge = xp.broadcast(edge, tuple(1 if k == axis else s for k, s in enumerate(shape)))
+    edge = xp.incoming(x, edge, axis, backward)
     if backward:
         return xp.concat([xp.slice(x, 1, T, axis), edge], axis)
     return xp.concat([edge, xp.slice(x, 0, T - 1, axis)], axis)
@@ -58,7 +61,7 @@ def standardized(xp: Arrays, x: Any, mask: Any, accumulate: str) -> Any:
     def real(x: Any, other: float) -> Any:
         return x if mask is None else xp.where(mask, x, other)
 
-    count = math.prod(x.shape)
+    count = xp.size(x)
     if mask is not None:
         count = xp.total(xp.cast(xp.broadcast(mask, x.shape), accumulate))
         count = xp.where(count > 0, count, 1.0)

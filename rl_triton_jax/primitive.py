@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
-from . import recurrence, versions
+from . import recurrence, sharding, versions
 from .estimator import Estimator, Role, has_kernel
 from .formula import LINEAR_RECURRENCE, evaluate, standardized
 from .launch import from_jax
@@ -186,6 +186,7 @@ def primitive_of(estimator: Estimator) -> Primitive:
     primitive = Primitive(estimator.name)
     primitive.multiple_results = True
     primitive.def_impl(functools.partial(xla.apply_primitive, primitive))
+    versions.lower_with_devices(primitive)
 
     @primitive.def_abstract_eval
     def _(
@@ -196,7 +197,21 @@ def primitive_of(estimator: Estimator) -> Primitive:
         return [model.update(shape=shape, dtype=jnp.dtype(dtype), weak_type=False) for want in wanted if want]
 
     def lowering(function: Any, **fixed: Any) -> Any:
-        return mlir.lower_fun(functools.partial(function, estimator, **fixed), multiple_results=True)
+        on_one_device = mlir.lower_fun(functools.partial(function, estimator, **fixed), multiple_results=True)
+
+        def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+            refused = params["implementation"] == "triton" and function is _lower_anywhere
+            if refused or not versions.is_partitioned(ctx) or any(0 in aval.shape for aval in ctx.avals_out):
+                if all(aval.sharding.mesh.empty for aval in ctx.avals_in):
+                    with versions.without_mesh():
+                        return on_one_device(ctx, *operands, **params)
+                return on_one_device(ctx, *operands, **params)
+            function_of_all = sharding.partitioned(
+                estimator, primitive, primitive_of(LINEAR_RECURRENCE), tuple(params.items())
+            )
+            return mlir.lower_fun(function_of_all, multiple_results=True)(ctx, *operands)
+
+        return rule
 
     mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=True))
     mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=False), platform="cpu")

@@ -283,6 +283,12 @@ class JaxArrays:
     def zero_edge(self, x: Any, axis: int) -> Any:
         return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))
 
+    def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any:
+        return edge
+
+    def size(self, x: Any) -> int:
+        return x.size
+
     def total(self, x: Any) -> Any:
         return jnp.sum(x)
 

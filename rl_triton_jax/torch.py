@@ -116,6 +116,12 @@ class TorchArrays:
     def zero_edge(self, x: Any, axis: int) -> Any:
         return torch.zeros_like(x.narrow(axis, 0, 1))
 
+    def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any:
+        return edge
+
+    def size(self, x: Any) -> int:
+        return x.numel()
+
     def total(self, x: Any) -> Any:
         return x.sum()
 

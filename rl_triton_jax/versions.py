@@ -306,3 +306,24 @@ def unify_varying_axes(operands: list[Any]) -> list[Any]:
         jax.lax.pcast(x, tuple(sorted(union - own)), to="varying") if union - own else x
         for x, own in zip(operands, axes, strict=True)
     ]
+
+
+def is_partitioned(ctx: Any) -> bool:
+    """Whether XLA will split what is lowered here over several devices. (Inside `shard_map` that is done; an exported program
+    cannot carry the Python functions that say how.)"""
+    module = ctx.module_context
+    return getattr(module.axis_context, "num_devices", 1) > 1 and not module.lowering_parameters.for_export
+
+
+def without_mesh() -> Any:
+    """A context in which new arrays lie on no mesh: inside one shard there is none, whatever `jax.set_mesh` says outside."""
+    from jax.sharding import AbstractMesh, use_abstract_mesh
+
+    return use_abstract_mesh(AbstractMesh((), ()))
+
+
+def lower_with_devices(primitive: Any) -> None:
+    """Asks JAX to tell the lowering of `primitive` which devices it is for, as `custom_partitioning` wants to know."""
+    from jax._src import dispatch
+
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
