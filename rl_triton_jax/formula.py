@@ -34,7 +34,11 @@ class Arrays(Protocol):
     def compressing(self, mask: Any, axis: int) -> Any: ...  # indices that bring the real rows to the front, in order
     def take(self, x: Any, indices: Any, axis: int) -> Any: ...
     def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
-    def along(self, x: Any, axis: int) -> Any: ...  # the largest along one axis, which is kept with size 1
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
+    def steps_left(
+        self, shape: tuple[int, ...], axis: int, backward: bool, like: Any
+    ) -> Any: ...  # of the walk; likewise
+    def most(self, x: Any, axis: int) -> Any: ...  # the largest integer along `axis`, which is kept with size 1
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
     def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any: ...  # the row beyond the walk's start
     def size(self, x: Any) -> int: ...  # number of entries
@@ -154,10 +158,10 @@ def evaluate(
     initial = None if position is None else x[estimator.operands[position].name]
     first = None
     if estimator.uses_first or (mask is not None and initial is not None):
-        step = xp.arange(shape, axis, operands[0])
-        step = step if backward else T - 1 - step  # the walk comes by the largest first
-        # The first real step, and the masked ones before it, where nothing is looked at.
-        first = step == T - 1 if mask is None else step >= xp.along(xp.where(mask, step, -1), axis)
+        first = xp.first(shape, axis, backward, operands[0])
+        if mask is not None:  # the first real step, and the masked ones before it, where nothing is looked at
+            left = xp.steps_left(shape, axis, backward, operands[0])
+            first = left >= xp.most(xp.where(mask, left, -1), axis)
     a, b, reset = estimator.coefficients(xp, x, near, first)
     if mask is not None:
         a, b = xp.where(mask, a, 1), xp.where(mask, b, 0)

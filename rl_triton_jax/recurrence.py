@@ -277,7 +277,14 @@ class JaxArrays:
     def untake(self, x: Any, indices: Any, axis: int) -> Any:
         return jnp.put_along_axis(jnp.zeros_like(x), indices, x, axis, inplace=False)
 
-    def along(self, x: Any, axis: int) -> Any:
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
+
+    def steps_left(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        step = self.arange(shape, axis, like)
+        return step if backward else shape[axis] - 1 - step
+
+    def most(self, x: Any, axis: int) -> Any:
         return jnp.max(x, axis, keepdims=True)
 
     def zero_edge(self, x: Any, axis: int) -> Any:

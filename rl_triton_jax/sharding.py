@@ -78,6 +78,16 @@ class ShardArrays(JaxArrays):
         first = super().first(shape, axis, backward, like)
         return first & self._begins(backward) if self._time else first
 
+    def steps_left(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        left = super().steps_left(shape, axis, backward, like)
+        if not self._time:
+            return left
+        return left + shape[axis] * (self.index() if backward else self._shards - 1 - self.index())
+
+    def most(self, x: Any, axis: int) -> Any:
+        most = super().most(x, axis)
+        return lax.pmax(most, self._time) if self._time else most
+
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if not self._time:
             return super().recurrence(a, b, reset, initial, axis, backward)

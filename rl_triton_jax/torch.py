@@ -110,7 +110,14 @@ class TorchArrays:
     def untake(self, x: Any, indices: Any, axis: int) -> Any:
         return torch.zeros_like(x).scatter(axis, indices, x)
 
-    def along(self, x: Any, axis: int) -> Any:
+    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
+
+    def steps_left(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
+        step = self.arange(shape, axis, like)
+        return step if backward else shape[axis] - 1 - step
+
+    def most(self, x: Any, axis: int) -> Any:
         return x.amax(axis, keepdim=True)
 
     def zero_edge(self, x: Any, axis: int) -> Any:

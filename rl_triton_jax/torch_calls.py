@@ -185,7 +185,11 @@ def _first(
 ) -> Any:
     """The result of a call that is not among the recent ones: of a kind from before, of a new one, or of none to remember."""
     gradients = torch.is_grad_enabled()
-    if not tensors or torch_ops.opaque() or any(not _on_gpu(x) or (gradients and x.requires_grad) or x.is_neg() for x in tensors):
+    if (
+        not tensors
+        or torch_ops.opaque()
+        or any(not _on_gpu(x) or (gradients and x.requires_grad) or x.is_neg() for x in tensors)
+    ):
         return slow(*args, **kwargs)
     kind = outline, *((x.shape, x.stride(), x.dtype, x.device) for x in tensors)
     if kind in _known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from typing import Any
 
@@ -148,7 +149,7 @@ def test_a_launch_gets_its_addresses_in_order(parts: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(versions, "launcher", lambda compiled, grid: lambda *x: launched.append((grid, x)))
     monkeypatch.setattr(from_torch, "stream_of", lambda index: 77)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
-    monkeypatch.setattr(from_torch, "plan", lambda *x: many_parts(*x, parts))
+    monkeypatch.setattr(from_torch, "plan", functools.partial(many_parts, parts))
     monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
     monkeypatch.setattr(from_torch, "_ready", {})
     b, initial = torch.ones(300, 4), torch.ones(1, 4)
@@ -163,6 +164,6 @@ def test_a_launch_gets_its_addresses_in_order(parts: int, monkeypatch: pytest.Mo
     assert known | {0.5} <= everything
 
 
-def many_parts(problem: Any, device: Any, flags: Any, parts: int) -> Any:
+def many_parts(parts: int, problem: Any, device: Any, flags: Any) -> Any:
     sizes = (("C", 2), ("L", 2), ("BN", 4), ("STAGES", 1))
     return planning.build(problem, planning.Choice("columns", sizes, 1, parts), device, flags)

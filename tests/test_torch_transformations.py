@@ -329,7 +329,7 @@ def test_a_tracer_sees_the_operators(made: list[Filler]) -> None:
 def test_the_older_tracer_sees_them_too(made: list[Filler]) -> None:
     given = tensors(ALL["gae, last values"].arguments)
     front.gae(**given)
-    traced = torch.jit.trace(
+    traced: Any = torch.jit.trace(
         lambda r: front.gae(**{**given, "rewards": r}).advantages, given["rewards"], check_trace=False
     )
     assert "rl_triton_jax::recurrence" in str(traced.graph)

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 import torch
 from torch.autograd import forward_ad
+from torch.jit._trace import is_tracing
 
 from .. import problem, versions
 from ..estimator import Estimator, by_name
@@ -27,7 +28,7 @@ transformation, dispatch_modes = versions.torch_watchers()
 def transformed() -> bool:
     """Whether `torch.func` (vmap, grad, jvp) is at work, so that a derivative may be wanted where no tensor says so; or
     `torch.jit.trace`, which takes no operator on a list with gaps."""
-    return transformation() is not None or torch.jit.is_tracing()
+    return transformation() is not None or is_tracing()
 
 
 def watched() -> bool:
@@ -40,7 +41,7 @@ def opaque(*tensors: Any) -> bool:
     return (
         torch.compiler.is_compiling()
         or dispatch_modes() > 0
-        or torch.jit.is_tracing()
+        or is_tracing()
         or any(isinstance(x, Tensor) and type(x) not in PLAIN for x in tensors)
     )
 
@@ -231,7 +232,7 @@ def recurrence(
     if torch.compiler.is_compiling():
         call = _Traced.apply if transformed() else recurrence_op
     else:  # `torch.jit.trace` does not look into a function with a derivative of its own
-        call = recurrence_op if torch.jit.is_tracing() else Recurrence.apply
+        call = recurrence_op if is_tracing() else Recurrence.apply
     return call(b, a, reset, initial, axis, backward, kernels)
 
 
