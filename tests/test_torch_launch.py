@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ class Recorder:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorder]]:
     Recorder.made = []
     monkeypatch.setattr(from_torch, "Prepared", Recorder)
     monkeypatch.setattr(from_torch, "device_of", lambda index: Device())
@@ -47,7 +48,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     monkeypatch.setattr(torch_calls, "_on_gpu", lambda x: True)
     torch_calls.forget()
     monkeypatch.setattr(from_torch, "_ready", {})
-    return Recorder.made
+    yield Recorder.made
+    torch_calls.forget()  # what was learnt here must not be called again
 
 
 def call(rewards: torch.Tensor, **options: Any) -> Any:

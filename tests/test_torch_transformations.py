@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import fast_oracle
@@ -244,7 +244,7 @@ class Filler:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Filler]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Filler]]:
     """Tensors on the CPU taken for tensors on a GPU."""
     pytest.importorskip("triton")
     from rl_triton_jax.kernels.plan import Device
@@ -256,7 +256,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Filler]:
     monkeypatch.setattr(torch_calls, "_on_gpu", lambda x: True)
     torch_calls.forget()
     monkeypatch.setattr(from_torch, "_ready", {})
-    return Filler.made
+    yield Filler.made
+    torch_calls.forget()  # what was learnt here must not be called again
 
 
 def recurrence_arguments(gradients: bool, reset: bool, shape: tuple[int, ...] = (5, 1)) -> tuple[Any, ...]:
