@@ -14,10 +14,10 @@ Vocabulary, the same in every file here:
   walk, `before` is the carry; `HAS[k]` says whether operand k was given. FIRST and LOOKBACK say whether `first` under a mask
   and `before` are wanted at all: they cost something in some schedules.
 * **descriptor** of an operand, a constexpr tuple `(slot, kind, flag, time, offset, where, *levels)`: which pointer, how it
-  varies (kinds in `operands.py`), whether it is a truth value, then *codes* for its strides along time and over the batch
-  axes (innermost first): 0 and 1 stand for themselves, k >= 2 for entry k-2 of the stride table. So a new shape of the same
-  layout reuses the compiled kernel. `where`: the flag that must be set for it to be read; for a result, which one it is;
-  for an array with an action axis, its stride there. An operand folded over actions is described by (its first array's row
-  in the table, kind, 0, number of actions, 0, -1).
+  varies (kinds in `operands.py`), whether it is a truth value (2: one that guards the loads of another), then *codes* for its
+  strides along time and over the batch axes (innermost first): 0 and 1 stand for themselves, k >= 2 for entry k-2 of the
+  stride table. So a new shape of the same layout reuses the compiled kernel. `where`: the flag that must be set for it to
+  be read; for a result, which one it is; for an array with an action axis, its stride there. An operand folded over
+  actions is described by (its first array's row in the table, kind, 0, number of actions, 0, -1).
 * `i_` an index, `o_` offsets, `m_` a mask, `b_` a block of values, `BN`/`BT`/`R` block sizes, capitals for constexprs.
 """

@@ -19,12 +19,13 @@ from .operands import (
     fold_totals,
     load,
     load_fixed,
+    load_guards,
     load_steps,
-    load_where,
     number,
     pick,
     select,
 )
+from .statistics import fold, merge, store_summary, summarize
 
 
 @triton.jit
@@ -84,6 +85,9 @@ def columns(
     L: tl.constexpr,
     BN: tl.constexpr,
     FULL: tl.constexpr,
+    GUARDED: tl.constexpr,
+    SINGLE: tl.constexpr,
+    SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     T = ints[0]
@@ -129,21 +133,47 @@ def columns(
         )
     total_a = zero + 1
     total_b = zero
+    summary = (zeros, zeros, zeros, zeros)
+    # Flags that guard loads are read a tile ahead, so that those loads are issued with all others. (In a pipelined loop the
+    # compiler does so itself, which values carried around the loop would prevent.)
+    AHEAD: tl.constexpr = GUARDED and STAGES == 1
+    ahead = ()
+    for i in tl.static_range(L):
+        o_t = first + i_c * L + i
+        t = (T - 1 - o_t) if BACKWARD else o_t
+        if AHEAD:
+            ahead = ahead + (load_guards(ins, ints, fixed, o_ops, t, m_cn & (o_t < last), OPS, X, LEVELS, ACC),)
+        else:
+            ahead = ahead + (fixed,)
 
-    for s in tl.range(first, last, C * L, num_stages=STAGES):
+    stop = last
+    if SINGLE:
+        stop = first + C * L  # a constant, when first is: no loop remains
+    for s in tl.range(first, stop, C * L, num_stages=STAGES):
         o_s = s + i_c * L  # [C, 1], each slab's first step
         rows = ()
         ms = ()
         for i in tl.static_range(L):
             t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
             live = m_cn & (o_s + i < last)
-            rows = rows + (load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
+            guards = ahead[i]
+            if GUARDED and not AHEAD:
+                guards = load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC)
+            rows = rows + (load_steps(ins, ints, fixed, guards, o_ops, t, live, OPS, X, LEVELS, ACC, FULL),)
             if MASKED:
                 ms = ms + (
                     load(ins, o_ops[MASK] + t * number(ints, OPS[MASK][3], 1 + LEVELS), live, OPS, MASK, ACC, FULL),
                 )
             else:
                 ms = ms + (live,)
+        if AHEAD and not SINGLE:
+            following = ()
+            for i in tl.static_range(L):
+                o_t = o_s + C * L + i
+                t = (T - 1 - o_t) if BACKWARD else o_t
+                live = m_cn & (o_t < last)
+                following = following + (load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC),)
+            ahead = following
         # What is near each slab's first step.
         if C == 1:
             b_near = near
@@ -175,11 +205,6 @@ def columns(
                 LEVELS,
                 ACC,
             )
-        full = ()
-        for i in tl.static_range(L):
-            t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
-            live = m_cn & (o_s + i < last)
-            full = full + (load_where(ins, ints, rows[i], o_ops, t, live, OPS, X, LEVELS, ACC),)
 
         # Totals of the slabs, and the carry into each. The compiler shares these coefficients with the walk below.
         if C > 1 or MODE == 1:
@@ -188,7 +213,7 @@ def columns(
             walked = b_near
             for i in tl.static_range(L):
                 a, b, reset, _, walked = advance(
-                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                    rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
                 b_b = tl.where(reset, b, a * b_b + b)
                 b_a = mark(a * b_a, reset, ACC)
@@ -207,15 +232,20 @@ def columns(
 
         if MODE != 1:
             walked = b_near
+            summarized = ()
+            real = ()
             for i in tl.static_range(L):
                 a, b, reset, begins, after = advance(
-                    full[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
+                    rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
                 before = carry
                 carry = tl.where(reset, b, a * carry + b)
-                results = FINISH(full[i], walked, begins, carry, before, HAS)
+                results = FINISH(rows[i], walked, begins, carry, before, HAS)
                 t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
                 live = m_cn & (o_s + i < last)
+                if SUMMARY >= 0:
+                    summarized = summarized + (zeros + results[SUMMARY],)
+                    real = real + (live & ms[i],)
                 for j in tl.static_range(len(OUTS)):
                     o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                     out = results[OUTS[j][5]]
@@ -227,9 +257,16 @@ def columns(
                     else:
                         tl.store(outs[OUTS[j][0]] + o, out, mask=live)
                 walked = after
+            if SUMMARY >= 0:
+                n, pivot, mean, square = summarize(summarized, real, zeros)
+                summary = merge(summary[0], summary[1], summary[2], summary[3], n, pivot, mean, square)
             if C == 1:
                 y = carry
                 near = walked
+
+    if SUMMARY >= 0 and MODE != 1:
+        i_all = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        store_summary(outs[len(outs) - 1], i_all, tl.num_programs(0) * PARTS, fold(summary))
 
     if MODE == 1:
         o_p = tl.program_id(1).to(tl.int64) * N + i_n

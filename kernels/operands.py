@@ -114,6 +114,38 @@ def all_offsets(ints, n, OPS: tl.constexpr, ROWS: tl.constexpr, LEVELS: tl.const
 
 
 @triton.jit
+def fold_some(
+    folded,
+    ins,
+    o_q,
+    o_p,
+    by_q,
+    by_p,
+    live,
+    COUNT: tl.constexpr,
+    OPS: tl.constexpr,
+    K: tl.constexpr,
+    ACC: tl.constexpr,
+    FULL: tl.constexpr,
+):
+    """`folded` with COUNT more actions; their loads do not wait for one another."""
+    Q: tl.constexpr = OPS[K][0]
+    P: tl.constexpr = OPS[K][0] + 1
+    qs = ()
+    ps = ()
+    for i in tl.static_range(COUNT):
+        qs = qs + (load(ins, o_q + i * by_q, live, OPS, Q, ACC, FULL),)
+        if OPS[K][1] == 5:
+            ps = ps + (load(ins, o_p + i * by_p, live, OPS, P, ACC, FULL),)
+    for i in tl.static_range(COUNT):
+        if OPS[K][1] == 5:
+            folded = folded + qs[i] * ps[i]
+        else:
+            folded = tl.where((qs[i] > folded) | (qs[i] != qs[i]), qs[i], folded)
+    return folded
+
+
+@triton.jit
 def fold_actions(
     ins,
     ints,
@@ -128,22 +160,44 @@ def fold_actions(
 ):
     """An operand that is a sum or a maximum over actions: its arrays are rows of the table from D[0] on, D[3] actions."""
     Q: tl.constexpr = OPS[K][0]
-    P: tl.constexpr = OPS[K][0] + 1
+    COUNT: tl.constexpr = OPS[K][3]
+    U: tl.constexpr = COUNT if COUNT <= 16 else 8
     by_q = number(ints, OPS[Q][5], 1 + LEVELS)
     o_q = offsets[Q] + t * number(ints, OPS[Q][3], 1 + LEVELS)
+    by_p = by_q
+    o_p = o_q
     if OPS[K][1] == 5:
-        by_p = number(ints, OPS[P][5], 1 + LEVELS)
-        o_p = offsets[P] + t * number(ints, OPS[P][3], 1 + LEVELS)
-        folded = load(ins, o_q, live, OPS, Q, ACC, FULL) * load(ins, o_p, live, OPS, P, ACC, FULL)
-        for i in tl.range(1, OPS[K][3]):
-            q = load(ins, o_q + i * by_q, live, OPS, Q, ACC, FULL)
-            folded += q * load(ins, o_p + i * by_p, live, OPS, P, ACC, FULL)
+        by_p = number(ints, OPS[Q + 1][5], 1 + LEVELS)
+        o_p = offsets[Q + 1] + t * number(ints, OPS[Q + 1][3], 1 + LEVELS)
+        folded = tl.zeros(live.shape, ACC)
     else:
-        folded = load(ins, o_q, live, OPS, Q, ACC, FULL)
-        for i in tl.range(1, OPS[K][3]):
-            q = load(ins, o_q + i * by_q, live, OPS, Q, ACC, FULL)
-            folded = tl.where((q > folded) | (q != q), q, folded)
+        folded = tl.full(live.shape, float("-inf"), ACC)
+    if COUNT <= U:
+        folded = fold_some(folded, ins, o_q, o_p, by_q, by_p, live, COUNT, OPS, K, ACC, FULL)
+    else:
+        for i in tl.range(0, COUNT // U * U, U):
+            folded = fold_some(folded, ins, o_q + i * by_q, o_p + i * by_p, by_q, by_p, live, U, OPS, K, ACC, FULL)
+        if COUNT % U > 0:
+            i = COUNT // U * U
+            folded = fold_some(
+                folded, ins, o_q + i * by_q, o_p + i * by_p, by_q, by_p, live, COUNT % U, OPS, K, ACC, FULL
+            )
     return folded
+
+
+@triton.jit
+def load_guards(
+    ins, ints, fixed, offsets, t, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr
+):
+    """The flags at times `t` that say whether other operands are read there; placeholders for all else."""
+    guards = ()
+    for k in tl.static_range(X):
+        if OPS[k][1] == 1 and OPS[k][2] == 2:
+            o = offsets[k] + t * number(ints, OPS[k][3], 1 + LEVELS)
+            guards = guards + (load(ins, o, live, OPS, k, ACC, False),)
+        else:
+            guards = guards + (fixed[k],)
+    return guards
 
 
 @triton.jit
@@ -151,6 +205,7 @@ def load_steps(
     ins,
     ints,
     fixed,
+    guards,
     offsets,
     t,
     live,
@@ -160,31 +215,20 @@ def load_steps(
     ACC: tl.constexpr,
     FULL: tl.constexpr,
 ):
-    """All operands at times `t`, but for those read only where a flag is set: see `load_where`."""
+    """All operands at times `t`. Memory that a guard excludes is not read: it costs nothing."""
     x = ()
     for k in tl.static_range(X):
-        if OPS[k][1] == 1 and OPS[k][5] < 0:
-            x = x + (load(ins, offsets[k] + t * number(ints, OPS[k][3], 1 + LEVELS), live, OPS, k, ACC, FULL),)
+        if OPS[k][1] == 1 and OPS[k][2] != 2:
+            o = offsets[k] + t * number(ints, OPS[k][3], 1 + LEVELS)
+            if OPS[k][5] < 0:
+                x = x + (load(ins, o, live, OPS, k, ACC, FULL),)
+            else:
+                x = x + (load(ins, o, live & guards[OPS[k][5]], OPS, k, ACC, False),)
         elif OPS[k][1] >= 5:
             x = x + (fold_actions(ins, ints, offsets, t, live, OPS, k, LEVELS, ACC, FULL),)
         else:
-            x = x + (fixed[k],)
+            x = x + (guards[k],)
     return x
-
-
-@triton.jit
-def load_where(
-    ins, ints, x, offsets, t, live, OPS: tl.constexpr, X: tl.constexpr, LEVELS: tl.constexpr, ACC: tl.constexpr
-):
-    """Completes `load_steps`: operands read only where a flag is set (the rest of their memory costs nothing)."""
-    y = ()
-    for k in tl.static_range(X):
-        if OPS[k][1] == 1 and OPS[k][5] >= 0:
-            o = offsets[k] + t * number(ints, OPS[k][3], 1 + LEVELS)
-            y = y + (load(ins, o, live & x[OPS[k][5]], OPS, k, ACC, False),)
-        else:
-            y = y + (x[k],)
-    return y
 
 
 @triton.jit

@@ -13,7 +13,9 @@ ABSENT, STEPS, COLUMNS, ONE, VALUE, EXPECT, MAXIMUM = range(
     7
 )  # kinds of operand; `operands.py` gives them their meaning
 WHOLE, TOTALS, APPLY = range(3)
-SCRATCH = -1  # stands for the scratch buffer among a launch's inputs or outputs
+
+# A launch's inputs and outputs are buffers by number: 0, 1, ... are the caller's, -1, -2, ... the plan's own, scratch memory
+# of `Plan.scratch[0]`, `[1]`, ... elements of the accumulation type.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Problem:
     initial: Array | None
     mask: Array | None
     results: tuple[tuple[Array, int], ...]  # (where to write, which result of `finish`)
+    standardize: int | None  # which of `results` to give mean 0 and deviation 1
     backward: bool
     first: bool  # whether the estimator wants to know which step comes first
     lookback: bool  # whether `finish` wants the carry
@@ -87,7 +90,7 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `inputs` and `outputs` are buffer numbers, SCRATCH for the scratch buffer."""
+    """One kernel launch. `inputs` and `outputs` are buffer numbers."""
 
     schedule: str
     estimator: str
@@ -103,17 +106,21 @@ class Launch:
 @dataclasses.dataclass(frozen=True)
 class Plan:
     launches: tuple[Launch, ...]
-    scratch: int  # elements of the accumulation type, 0 for none
+    scratch: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A schedule with its sizes; `parts` > 1 splits time over that many programs (two launches)."""
+    """A schedule with its sizes; `parts` > 1 splits time over that many programs (two launches).
+
+    `eager` reads what a flag guards without waiting for the flag: more bytes, one latency less.
+    """
 
     schedule: str
     sizes: tuple[tuple[str, int], ...]
     num_warps: int
     parts: int = 1
+    eager: bool = False
 
     def __getitem__(self, name: str) -> int:
         return dict(self.sizes)[name]
@@ -172,16 +179,22 @@ def _choose_rows(problem: Problem, device: Device, narrow: int) -> Choice:
     # Four elements a thread: vector loads, and a scan that is mostly shuffles.
     BT = min(_power_of_two(T), (4096 if 2 * sms > N else 1024) // narrow)
     R = max(1, 256 // narrow // BT)
+    if problem.standardize is not None:  # fewer programs, for fewer summaries
+        R = max(R, min(2048 // narrow // BT, _power_of_two(max(1, N // 4096))))
     return _rows(max(1, min(8, R * BT // 128)), R, BT)
 
 
 def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
     T, N, sms = problem.steps, problem.columns, device.multiprocessors
     if 96 * sms <= N:  # enough columns to fill the machine with one walk for each
+        if T <= 32 and problem.standardize is not None:  # fewer programs, for fewer summaries
+            return _columns(1, 1, min(T, 8 // narrow), 128)
         if T <= 32:
             return _columns(1, 1, min(T, 16 // narrow), 32)
-        if T <= 192:
-            return _columns(1, 1, 8 // narrow, 128 // narrow, stages=4)
+        guarded = any(isinstance(o, Array) and o.only_where >= 0 for o in problem.operands)
+        if T <= 192 or (124 * sms <= N and guarded and narrow == 1):
+            # A pipelined loop; to wait for flags before other loads would empty it.
+            return dataclasses.replace(_columns(1, 1, 8 // narrow, 128 // narrow, stages=4), eager=True)
         return _columns(4, 4, 8, 32)
     if T <= 32:
         return _columns(4, 4, -(-T // 4), 32)
@@ -191,6 +204,8 @@ def _choose_columns(problem: Problem, device: Device, narrow: int) -> Choice:
         parts = _parts(programs, T // (C * L), 2 * sms if T <= 65536 else 8 * sms, narrow)
         if parts > 1:
             return _columns(4, C, L // narrow, 16, parts=parts)
+    if T <= 128 and narrow == 1:
+        return _columns(8, 16, 8, 16)
     if T <= 256:
         return _columns(4, 8, 16 // narrow, 16)
     return _columns(8, 32, 8 // narrow, 16)
@@ -215,16 +230,16 @@ def _describe(
     slots: dict[int, int],
     strides: _Strides,
     last: int,
-    flag: bool = False,
+    flag: int = 0,
     kind: int | None = None,
 ) -> tuple[int, ...]:
     """An operand's descriptor (see `kernels/__init__`). Flat: Triton 3.6 cannot index a nested constexpr tuple."""
     if array is None:
-        return (-1, ABSENT, int(flag), 0, 0, -1)
+        return (-1, ABSENT, flag, 0, 0, -1)
     return (
         slots[array.buffer],
         array.kind if kind is None else kind,
-        int(array.flag),
+        max(flag, int(array.flag)),
         strides.code(array.time),
         strides.code(array.offset),
         last,
@@ -246,24 +261,38 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     T, N, parts = problem.steps, problem.columns, choice.parts
     edges = [edge for _, edge in problem.near]
     ins = _used([*problem.operands, *edges, problem.initial, problem.mask])
-    outs = _used([array for array, _ in problem.results])
+    scratch: list[int] = []
+
+    def take(elements: int) -> int:
+        scratch.append(elements)
+        return -len(scratch)
+
+    written = list(problem.results)
+    raw = summaries = None
+    if problem.standardize is not None:
+        result, which = written[problem.standardize]
+        raw = dataclasses.replace(result, buffer=take(T * N))
+        written[problem.standardize] = raw, which
+    outs = _used([array for array, _ in written])
     strides = _Strides()
     table: list[tuple[int, ...]] = []
     members: list[tuple[int, ...]] = []  # of folds: rows at the end of the table
     first_member = len(problem.operands) + len(edges) + 2
-    for operand, flag in zip(problem.operands, flags, strict=True):
+    guarded = set() if choice.eager else {o.only_where for o in problem.operands if isinstance(o, Array)}
+    for k, (operand, flag) in enumerate(zip(problem.operands, flags, strict=True)):
         if isinstance(operand, Fold):
             table.append((first_member + len(members), operand.kind, 0, operand.count, 0, -1))
             for array, by in zip(operand.arrays, operand.by, strict=True):
                 members.append(_describe(array, ins, strides, strides.code(by), kind=STEPS))
         else:
-            table.append(_describe(operand, ins, strides, -1 if operand is None else operand.only_where, flag))
+            only = -1 if operand is None or choice.eager else operand.only_where
+            table.append(_describe(operand, ins, strides, only, flag and (2 if k in guarded else 1)))
     first_edge = len(table)
     table += [_describe(a, ins, strides, -1) for a in (*edges, problem.initial)]
-    table.append(_describe(problem.mask, ins, strides, -1, True))
+    table.append(_describe(problem.mask, ins, strides, -1, 1))
     init, mask = len(table) - 2, len(table) - 1
     table += members
-    results = tuple(_describe(array, outs, strides, which) for array, which in problem.results)
+    results = tuple(_describe(array, outs, strides, which) for array, which in written)
     if choice.schedule == "windows":
         wide = choice["BN"]
         constants = (
@@ -284,14 +313,14 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
             choice.schedule,
             problem.estimator,
             tuple(ins),
-            (*outs, SCRATCH),
+            (*outs, -1),
             ints,
             constants,
             grid,
             choice.num_warps,
             1,
         )
-        return Plan((launch_all,), T * N)
+        return Plan((launch_all,), (T * N,))
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
     common = (
@@ -310,28 +339,79 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
         ("FOLD", max(parts, -(-device.warp * choice.num_warps // wide))),
         *choice.sizes,
         ("FULL", T % tile == 0 and N % wide == 0),
+        ("GUARDED", any(k >= 0 for k in guarded)),
+        ("SINGLE", parts == 1 and tile >= T),
     )
 
+    across = -(-N // wide)
+    if raw is not None:
+        summaries = take(4 * across * parts)
+    totals = take(2 * parts * N) if parts > 1 else None
+
     def launch(mode: int) -> Launch:
-        inputs, outputs = tuple(ins), (SCRATCH,) if mode == TOTALS else tuple(outs)
+        inputs, outputs = list(ins), list(outs)
         if mode == APPLY:
-            inputs += (SCRATCH,)
-        written = () if mode == TOTALS else results
+            assert totals is not None
+            inputs.append(totals)
+        if mode != TOTALS and summaries is not None:
+            outputs.append(summaries)
+        if mode == TOTALS:
+            assert totals is not None
+            outputs = [totals]
+        which = -1 if problem.standardize is None else written[problem.standardize][1]
         return Launch(
             choice.schedule,
             problem.estimator,
-            inputs,
-            outputs,
+            tuple(inputs),
+            tuple(outputs),
             (T, N, *problem.sizes[:-1], *strides.table),
-            (*common, ("MODE", mode), ("OUTS", written)),
-            (-(-N // wide), parts, 1),
+            (*common, ("MODE", mode), ("OUTS", () if mode == TOTALS else results), ("SUMMARY", which)),
+            (across, parts, 1),
             choice.num_warps,
             choice["STAGES"],
         )
 
-    if parts == 1:
-        return Plan((launch(WHOLE),), 0)
-    return Plan((launch(TOTALS), launch(APPLY)), 2 * parts * N)
+    launches = [launch(WHOLE)] if parts == 1 else [launch(TOTALS), launch(APPLY)]
+    if raw is not None:
+        assert problem.standardize is not None
+        assert summaries is not None
+        launches.append(
+            _standardizing(problem, device, raw, problem.results[problem.standardize][0], summaries, across * parts)
+        )
+    return Plan(tuple(launches), tuple(scratch))
+
+
+def _standardizing(
+    problem: Problem, device: Device, raw: Array, result: Array, summaries: int, programs: int
+) -> Launch:
+    """The second pass of a standardised result: one `raw` element in, one out, after `programs` summaries."""
+    T, N, strides = problem.steps, problem.columns, _Strides()
+    ins = {raw.buffer: 0, summaries: 1}
+    if problem.mask is not None:
+        ins[problem.mask.buffer] = 2
+    table = (_describe(raw, ins, strides, -1), _describe(problem.mask, ins, strides, -1, 1))
+    # Every program merges all summaries first: fewer and larger programs where these are many.
+    many = programs > 1024
+    block, warps, most = (4096, 16, device.multiprocessors) if many else (1024, 4, 8 * device.multiprocessors)
+    if time_is_contiguous(problem):
+        down = _power_of_two(min(T, block))
+        wide = _power_of_two(min(N, block // down))
+    else:
+        wide = _power_of_two(min(N, block))
+        down = _power_of_two(min(T, block // wide))
+    tiles = -(-T // down) * -(-N // wide)
+    constants = (
+        ("OPS", table),
+        ("MASK", 1),
+        ("LEVELS", len(problem.sizes)),
+        ("ACC", problem.accumulate),
+        ("BT", down),
+        ("BN", wide),
+        ("LANES", min(block, max(device.warp * warps, _power_of_two(programs)))),
+    )
+    ints = (T, N, *problem.sizes[:-1], *strides.table, programs)
+    grid = (min(tiles, most), 1, 1)
+    return Launch("standardize", problem.estimator, tuple(ins), (result.buffer,), ints, constants, grid, warps, 1)
 
 
 def plan(problem: Problem, device: Device, flags: tuple[bool, ...]) -> Plan:

@@ -17,10 +17,11 @@ from .operands import (
     fold_totals,
     load,
     load_fixed,
+    load_guards,
     load_steps,
-    load_where,
     number,
 )
+from .statistics import fold, merge, store_summary
 
 
 @triton.jit
@@ -48,6 +49,9 @@ def rows(
     R: tl.constexpr,
     BT: tl.constexpr,
     FULL: tl.constexpr,
+    GUARDED: tl.constexpr,
+    SINGLE: tl.constexpr,
+    SUMMARY: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     T = ints[0]
@@ -68,6 +72,8 @@ def rows(
     near = edge
 
     tiles = tl.cdiv(T, BT)
+    if SINGLE:
+        tiles = tl.full([], 1, tl.int32)  # a constant: no loop remains
     first = tl.full([], 0, tl.int32)
     last = first + tiles
     if MODE != 0:
@@ -79,12 +85,14 @@ def rows(
             y = fold_totals(ins, i_p, i_n, m_n, N, y, 1, PARTS, FOLD)
     total_a = zero + 1
     total_b = zero
+    summary = (zeros, zeros, zeros, zeros)
 
     for k in tl.range(first, last, num_stages=STAGES):
         start = (tl.full([], 0, tl.int64) + ((tiles - 1 - k) if BACKWARD else k)) * BT
         t = start + i_t  # [1, BT]
         live = (t < T) & m_n  # [R, BT]
-        x = load_steps(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC, FULL)
+        guards = load_guards(ins, ints, fixed, o_ops, t, live, OPS, X, LEVELS, ACC)
+        x = load_steps(ins, ints, fixed, guards, o_ops, t, live, OPS, X, LEVELS, ACC, FULL)
         # Operands at the step walked just before, by loads shifted by one (they hit the cache).
         t_near = (t + 1) if BACKWARD else (t - 1)
         inner = (t_near >= 0) & (t_near < T) & m_n
@@ -113,7 +121,6 @@ def rows(
                 begins = b_near[len(NEAR)] == 0
         else:
             m = live
-        x = load_where(ins, ints, x, o_ops, t, live, OPS, X, LEVELS, ACC)
 
         a, b, reset = STEP(x, b_near, begins, HAS)
         b_a, b_b = encode(zeros + a, zeros + b, reset, ACC)
@@ -131,6 +138,11 @@ def rows(
             b_y = apply(s_a, s_b, y)
             y = at(end, b_y, 1)
             results = FINISH(x, b_near, begins, b_y, before, HAS)
+            if SUMMARY >= 0:
+                here = (m & live).to(ACC) + zeros
+                summary = merge(
+                    summary[0], summary[1], summary[2], summary[3], here, zeros + results[SUMMARY], zeros, zeros
+                )
             for j in tl.static_range(len(OUTS)):
                 o = column_offsets(ints, i_n, OUTS, j, LEVELS) + t * number(ints, OUTS[j][3], 1 + LEVELS)
                 out = results[OUTS[j][5]]
@@ -142,6 +154,9 @@ def rows(
                 else:
                     tl.store(outs[OUTS[j][0]] + o, out, mask=live)
 
+    if SUMMARY >= 0 and MODE != 1:
+        i_all = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+        store_summary(outs[len(outs) - 1], i_all, tl.num_programs(0) * PARTS, fold(summary))
     if MODE == 1:
         o_p = tl.program_id(1).to(tl.int64) * N + i_n
         tl.store(outs[0] + o_p, total_a, mask=m_n)

@@ -16,8 +16,8 @@ from .operands import (
     beside,
     column_offsets,
     edges,
+    load_guards,
     load_steps,
-    load_where,
     number,
 )
 
@@ -42,9 +42,9 @@ def maps(
     ACC: tl.constexpr,
 ):
     """(a, b, reset, value that follows) of step `t`, in whole blocks; a step that is not live ends and gives 0."""
-    x = load_steps(ins, ints, fixed, o_ops, t, live, OPS, len(HAS), LEVELS, ACC, False)
+    guards = load_guards(ins, ints, fixed, o_ops, t, live, OPS, len(HAS), LEVELS, ACC)
+    x = load_steps(ins, ints, fixed, guards, o_ops, t, live, OPS, len(HAS), LEVELS, ACC, False)
     near = beside(ins, ints, fixed, o_ops, t + 1, live & (t + 1 < T), edge, OPS, NEAR, LEVELS, ACC)
-    x = load_where(ins, ints, x, o_ops, t, live, OPS, len(HAS), LEVELS, ACC)
     first = live & (t == T - 1)
     a, b, reset = STEP(x, near, first, HAS)
     follows = FINISH(x, near, first, like, like, HAS)[0]

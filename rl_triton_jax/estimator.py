@@ -54,6 +54,9 @@ class Operand:
     required: bool = True
 
 
+_BY_NAME: dict[str, Estimator] = {}
+
+
 @dataclasses.dataclass(frozen=True)
 class Estimator:
     """`coefficients(xp, x, near, first) -> (a, b, reset)` and `finish(xp, x, near, first, y, before) -> outputs`.
@@ -81,6 +84,10 @@ class Estimator:
     integers: bool = False
     features: bool = False
 
+    def __post_init__(self) -> None:
+        if self.whole is None and self.name not in _BY_NAME:
+            _BY_NAME[self.name] = self
+
     def index(self, name: str) -> int:
         return [o.name for o in self.operands].index(name)
 
@@ -100,6 +107,12 @@ class Estimator:
             if o.role is role and o.carry == carry:
                 return k
         return None
+
+
+def by_name(name: str, window: int) -> Estimator:
+    """As far as a kernel goes, the estimator of that name and window: for machinery that can pass on text and numbers only."""
+    estimator = _BY_NAME[name]
+    return estimator if estimator.window == window else dataclasses.replace(estimator, window=window)
 
 
 def has_kernel(estimator: Estimator, operands: Mapping[str, Any]) -> bool:

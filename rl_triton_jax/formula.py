@@ -6,6 +6,7 @@ recurrence itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -33,8 +34,13 @@ class Arrays(Protocol):
     def compressing(self, mask: Any, axis: int) -> Any: ...  # indices that bring the real rows to the front, in order
     def take(self, x: Any, indices: Any, axis: int) -> Any: ...
     def untake(self, x: Any, indices: Any, axis: int) -> Any: ...  # the inverse, for a permutation
-    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any: ...  # size 1 but along `axis`
+    def along(self, x: Any, axis: int) -> Any: ...  # the largest along one axis, which is kept with size 1
     def zero_edge(self, x: Any, axis: int) -> Any: ...  # zeros, of size 1 along `axis`
+    def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any: ...  # the row beyond the walk's start
+    def size(self, x: Any) -> int: ...  # number of entries
+    def total(self, x: Any) -> Any: ...  # over all axes
+    def largest(self, x: Any) -> Any: ...  # over all axes; not differentiated
+    def sqrt(self, x: Any) -> Any: ...
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any: ...
 
 
@@ -43,9 +49,28 @@ def beside(xp: Arrays, x: Any, edge: Any, shape: tuple[int, ...], axis: int, bac
     T = shape[axis]
     x = xp.broadcast(x, shape)
     edge = xp.broadcast(edge, tuple(1 if k == axis else s for k, s in enumerate(shape)))
+    edge = xp.incoming(x, edge, axis, backward)
     if backward:
         return xp.concat([xp.slice(x, 1, T, axis), edge], axis)
     return xp.concat([edge, xp.slice(x, 0, T - 1, axis)], axis)
+
+
+def standardized(xp: Arrays, x: Any, mask: Any, accumulate: str) -> Any:
+    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
+
+    def real(x: Any, other: float) -> Any:
+        return x if mask is None else xp.where(mask, x, other)
+
+    count = xp.size(x)
+    if mask is not None:
+        count = xp.total(xp.cast(xp.broadcast(mask, x.shape), accumulate))
+        count = xp.where(count > 0, count, 1.0)
+    # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
+    x = real(x - xp.largest(real(x, -math.inf)), 0.0)
+    x = real(x - xp.total(x) / count, 0.0)
+    variance = xp.total(x * x) / count
+    deviation = xp.where(variance > 0, xp.sqrt(xp.where(variance > 0, variance, 1.0)), variance)  # NaN stays NaN
+    return x / (deviation + 1e-8)
 
 
 def evaluate(
@@ -59,9 +84,13 @@ def evaluate(
     dtype: str,
     accumulate: str,
     wanted: Sequence[bool],
+    standardize: int | None = None,
 ) -> list[Any]:
-    """The wanted outputs. Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1
-    along time); `shape` is the full output shape."""
+    """The wanted outputs, the one numbered `standardize` of them standardised.
+
+    Operands are in the estimator's order, None where absent, all of the same rank (edges have size 1 along time); `shape` is the
+    full output shape.
+    """
     T = shape[axis]
     position = estimator.position(Role.MASK)
     mask = None if position is None or operands[position] is None else xp.to_bool(operands[position])
@@ -94,6 +123,9 @@ def evaluate(
         results = [r for r, want in zip(results, wanted, strict=True) if want]
         if mask is not None:
             results = [xp.where(mask, r, 0) for r in results]
+        if standardize is not None:
+            raw = xp.broadcast(results[standardize], shape)
+            results[standardize] = standardized(xp, raw, mask, accumulate)
         return [xp.cast(xp.broadcast(r, shape), dtype) for r in results]
 
     if estimator.whole is not None:
@@ -118,22 +150,30 @@ def evaluate(
         value = xp.cast(value, accumulate) if flag else value
         value = last_real(value, xp.zero_edge(value, axis) if edge is None else edge)
         near[operand.name] = value != 0 if flag else value
+    position = estimator.position(Role.EDGE, carry=True)
+    initial = None if position is None else x[estimator.operands[position].name]
     first = None
-    if estimator.uses_first:
-        first = xp.first(shape, axis, backward, operands[0])
-        if mask is not None:
-            seen = xp.cast(xp.broadcast(mask, shape), accumulate)
-            first = last_real(seen, xp.zero_edge(seen, axis)) == 0
+    if estimator.uses_first or (mask is not None and initial is not None):
+        step = xp.arange(shape, axis, operands[0])
+        step = step if backward else T - 1 - step  # the walk comes by the largest first
+        # The first real step, and the masked ones before it, where nothing is looked at.
+        first = step == T - 1 if mask is None else step >= xp.along(xp.where(mask, step, -1), axis)
     a, b, reset = estimator.coefficients(xp, x, near, first)
     if mask is not None:
         a, b = xp.where(mask, a, 1), xp.where(mask, b, 0)
         reset = None if reset is None else reset & mask
-    position = estimator.position(Role.EDGE, carry=True)
-    initial = None if position is None else x[estimator.operands[position].name]
-    y = xp.recurrence(a, xp.broadcast(b, shape), reset, initial, axis, backward)
+        if initial is not None:
+            # It enters at the first real step rather than through the masked ones: carried along by these it would be a factor in
+            # their derivatives even where the first real step resets.
+            enters = first & mask if reset is None else first & mask & xp.invert(reset)
+            b = b + xp.where(enters, a, 0) * xp.where(enters, initial, 0)
+    carried = None if mask is not None else initial
+    y = xp.recurrence(a, xp.broadcast(b, shape), reset, carried, axis, backward)
     before = None
     if estimator.uses_before:
-        before = beside(xp, y, xp.zero_edge(y, axis) if initial is None else initial, shape, axis, backward)
+        before = beside(xp, y, xp.zero_edge(y, axis) if carried is None else carried, shape, axis, backward)
+        if mask is not None and initial is not None:
+            before = xp.where(first, initial, before)
     return finished(estimator.finish(xp, x, near, first, y, before))
 
 

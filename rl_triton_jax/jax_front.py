@@ -21,22 +21,6 @@ def _promote(a: str, b: str) -> str:
     return str(jnp.promote_types(a, b))
 
 
-def _standardized(x: Any, mask: Any) -> Any:
-    """(x - mean) / (std + 1e-8) over all entries where the mask is set, population std; 0 elsewhere."""
-    if x.size == 0:
-        return x
-    real = jnp.ones((1,) * x.ndim, bool) if mask is None else jnp.asarray(mask) != 0
-    real = jnp.broadcast_to(real, x.shape)
-    count = jnp.maximum(jnp.sum(real), 1).astype(x.dtype)
-    # Shifted by one of the entries: exact for a constant, and no cancellation when the mean is large.
-    origin = lax.stop_gradient(jnp.max(jnp.where(real, x, -jnp.inf)))
-    x = jnp.where(real, x - origin, 0)
-    x = jnp.where(real, x - jnp.sum(x) / count, 0)
-    variance = jnp.sum(x * x) / count
-    deviation = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1)), variance)  # NaN stays NaN
-    return x / (deviation + 1e-8)
-
-
 class JaxFront:
     """See `front.FrontEnd`."""
 
@@ -89,20 +73,18 @@ class JaxFront:
             return x
 
         values = [canonical(o.role, arrays[o.name]) for o in estimator.operands]
-        outs = bind(
+        return bind(
             estimator,
             values,
             axis=call.axis,
             backward=estimator.backward if backward is None else backward,
             wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs),
-            dtype=dtype if standardize is None else accumulate,
+            dtype=dtype,
             accumulate=accumulate,
+            standardize=standardize,
             implementation=implementation,
             route=from_jax.current_route(),
         )
-        if standardize is not None:
-            outs[standardize] = _standardized(outs[standardize], arrays.get("mask"))
-        return [x.astype(dtype) for x in outs]
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:
         total = like.shape[0]

@@ -16,9 +16,9 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
-from . import recurrence, versions
+from . import recurrence, sharding, versions
 from .estimator import Estimator, Role, has_kernel
-from .formula import LINEAR_RECURRENCE, evaluate
+from .formula import LINEAR_RECURRENCE, evaluate, standardized
 from .launch import from_jax
 from .problem import has_extra_row
 
@@ -59,6 +59,7 @@ def _xla(
     present: tuple[bool, ...],
     dtype: str,
     accumulate: str,
+    standardize: int | None,
     parallel: bool,
     **rest: Any,
 ) -> list[Any]:
@@ -87,6 +88,7 @@ def _xla(
         dtype=dtype,
         accumulate=accumulate,
         wanted=wanted,
+        standardize=standardize,
     )
 
 
@@ -120,12 +122,40 @@ def _move(x: Any, source: int, target: int) -> Any:
     return jnp.moveaxis(x, source, target)
 
 
-def _batch(primitive: Primitive, args: Sequence[Any], dims: Sequence[Any], *, axis: int, **params: Any) -> Any:
+def _batch(
+    estimator: Estimator, primitive: Primitive, args: Sequence[Any], dims: Sequence[Any], *, axis: int, **params: Any
+) -> Any:
+    if params["standardize"] is not None:
+        return _batch_standardized(estimator, primitive, args, dims, axis=axis, **params)
     # Where the first batched operand has it, but never behind the action axis.
     at = min(next(d for d in dims if d is not None), args[0].ndim - (dims[0] is not None))
     moved = [lax.expand_dims(x, [at]) if d is None else _move(x, d, at) for x, d in zip(args, dims, strict=True)]
     outs = primitive.bind(*moved, axis=axis + (at <= axis), **params)
     return outs, [at] * len(outs)
+
+
+def _batch_standardized(
+    estimator: Estimator,
+    primitive: Primitive,
+    args: Sequence[Any],
+    dims: Sequence[Any],
+    *,
+    standardize: int,
+    dtype: str,
+    **params: Any,
+) -> Any:
+    """Every element of the batch has a mean of its own: the kernels run for all, what is left is XLA's."""
+    mask = estimator.position(Role.MASK)
+
+    def one(*args: Any) -> list[Any]:
+        outs = primitive.bind(*args, standardize=None, dtype=params["accumulate"], **params)
+        xp = recurrence.JaxArrays(primitive.bind, params["accumulate"])
+        real = None if mask is None else _expand(args, params["present"])[mask]
+        real = None if real is None else xp.to_bool(real)
+        outs[standardize] = standardized(xp, outs[standardize], real, params["accumulate"])
+        return [x.astype(dtype) for x in outs]
+
+    return jax.vmap(one, in_axes=tuple(dims))(*args), [0] * sum(params["wanted"])
 
 
 def _jvp(
@@ -150,11 +180,13 @@ def primitive_of(estimator: Estimator) -> Primitive:
     """The primitive of an estimator.
 
     Parameters of `bind`: axis, backward, wanted (which outputs), present (which operands), dtype (of the outputs),
-    accumulate (of the arithmetic), implementation and route (see `launch/from_jax`).
+    accumulate (of the arithmetic), standardize (which of the wanted outputs, or None), implementation and route (see
+    `launch/from_jax`).
     """
     primitive = Primitive(estimator.name)
     primitive.multiple_results = True
     primitive.def_impl(functools.partial(xla.apply_primitive, primitive))
+    versions.lower_with_devices(primitive)
 
     @primitive.def_abstract_eval
     def _(
@@ -165,13 +197,27 @@ def primitive_of(estimator: Estimator) -> Primitive:
         return [model.update(shape=shape, dtype=jnp.dtype(dtype), weak_type=False) for want in wanted if want]
 
     def lowering(function: Any, **fixed: Any) -> Any:
-        return mlir.lower_fun(functools.partial(function, estimator, **fixed), multiple_results=True)
+        on_one_device = mlir.lower_fun(functools.partial(function, estimator, **fixed), multiple_results=True)
+
+        def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+            refused = params["implementation"] == "triton" and function is _lower_anywhere
+            if refused or not versions.is_partitioned(ctx) or any(0 in aval.shape for aval in ctx.avals_out):
+                if all(aval.sharding.mesh.empty for aval in ctx.avals_in):
+                    with versions.without_mesh():
+                        return on_one_device(ctx, *operands, **params)
+                return on_one_device(ctx, *operands, **params)
+            function_of_all = sharding.partitioned(
+                estimator, primitive, primitive_of(LINEAR_RECURRENCE), tuple(params.items())
+            )
+            return mlir.lower_fun(function_of_all, multiple_results=True)(ctx, *operands)
+
+        return rule
 
     mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=True))
     mlir.register_lowering(primitive, lowering(_lower_anywhere, parallel=False), platform="cpu")
     mlir.register_lowering(primitive, lowering(_lower_gpu, backend="cuda"), platform="cuda")
     mlir.register_lowering(primitive, lowering(_lower_gpu, backend="hip"), platform="rocm")
-    batching.primitive_batchers[primitive] = functools.partial(_batch, primitive)
+    batching.primitive_batchers[primitive] = functools.partial(_batch, estimator, primitive)
     if estimator is LINEAR_RECURRENCE:
         ad.primitive_jvps[primitive] = functools.partial(recurrence.jvp, primitive.bind)
         ad.primitive_transposes[primitive] = functools.partial(recurrence.transpose, primitive.bind)

@@ -28,7 +28,7 @@ def is_number(x: Any) -> bool:
 
 
 def is_array(x: Any) -> bool:
-    return hasattr(x, "shape") and hasattr(x, "dtype")
+    return not is_number(x) and hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,37 +116,41 @@ def _check_actions(estimator: Estimator, arguments: Mapping[str, Any], called: s
 
 
 def _check_shape(estimator: Estimator, operand: Any, shape: tuple[int, ...], call: Call, main: str, name: str) -> None:
-    got = f"{name}: `{operand.name}` has shape {_text(shape)}"
-    where = f"`{main}` of shape {_text(call.shape)} and axis={call.axis}"
+    def got() -> str:  # made only when it is said: sizes may be symbols, which torch's compiler cannot write out
+        return f"{name}: `{operand.name}` has shape {_text(shape)}"
+
+    def where() -> str:
+        return f"`{main}` of shape {_text(call.shape)} and axis={call.axis}"
+
     if operand.role is Role.EDGE:
         if shape not in ((), call.batch):
-            raise ValueError(f"{got}; expected {_text(call.batch)} (the batch axes of {where}) or a number")
+            raise ValueError(f"{got()}; expected {_text(call.batch)} (the batch axes of {where()}) or a number")
     elif operand.role is Role.ACTIONS:
         if len(shape) != len(call.shape) + 1 or shape[:-1] != call.shape:
             raise ValueError(
-                f"{got}; expected {_text((*call.shape, 'A'))}, as {where} and one more axis for the A actions"
+                f"{got()}; expected {_text((*call.shape, 'A'))}, as {where()} and one more axis for the A actions"
             )
     elif operand.role is Role.DATA:
         longer = tuple(s + (k == call.axis) for k, s in enumerate(call.shape))
         if shape == call.shape or (operand.edge and shape == longer):
             return
         also = f", or {_text(longer)} with one more step" if operand.edge else ""
-        raise ValueError(f"{got}; expected {_text(call.shape)}, as {where}{also}")
+        raise ValueError(f"{got()}; expected {_text(call.shape)}, as {where()}{also}")
     else:
         if shape == () and operand.role in (Role.DECAY, Role.FACTOR):
             return
         if estimator.features and operand.role is Role.FLAG and shape == call.shape[: len(shape)] and shape:
             if call.axis < len(shape):
                 return
-            raise ValueError(f"{got}, which lacks the time axis of {where}")
+            raise ValueError(f"{got()}, which lacks the time axis of {where()}")
         if len(shape) != len(call.shape):
             number = "a number, or " if operand.role in (Role.DECAY, Role.FACTOR) else ""
             raise ValueError(
-                f"{got}; expected {number}the same number of axes as {where}: a lower-rank array could mean "
+                f"{got()}; expected {number}the same number of axes as {where()}: a lower-rank array could mean "
                 f"[T] or [N], so write out its size-1 axes, e.g. x[:, None] for one value for each step"
             )
         if any(s not in (1, full) for s, full in zip(shape, call.shape, strict=True)):
-            raise ValueError(f"{got}; each axis must be 1 or that of {where}")
+            raise ValueError(f"{got()}; each axis must be 1 or that of {where()}")
 
 
 def has_extra_row(estimator: Estimator, k: int, x: Any, steps: int, axis: int) -> bool:
@@ -235,6 +239,7 @@ def canonical(
     outputs: Sequence[tuple[View, int]],
     backward: bool,
     accumulate: str,
+    standardize: int | None = None,
 ) -> Problem:
     """The kernels' problem. Batch axes are put in memory order and merged where every array allows it."""
     present = [v for v in views if v is not None] + [v for v, _ in outputs]
@@ -306,6 +311,7 @@ def canonical(
         None if initial is None else array(initial),
         None if mask is None else array(mask),
         results,
+        standardize,
         backward,
         estimator.uses_first,
         estimator.uses_before,

@@ -277,11 +277,26 @@ class JaxArrays:
     def untake(self, x: Any, indices: Any, axis: int) -> Any:
         return jnp.put_along_axis(jnp.zeros_like(x), indices, x, axis, inplace=False)
 
-    def first(self, shape: tuple[int, ...], axis: int, backward: bool, like: Any) -> Any:
-        return self.arange(shape, axis, like) == (shape[axis] - 1 if backward else 0)
+    def along(self, x: Any, axis: int) -> Any:
+        return jnp.max(x, axis, keepdims=True)
 
     def zero_edge(self, x: Any, axis: int) -> Any:
         return jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))
+
+    def incoming(self, x: Any, edge: Any, axis: int, backward: bool) -> Any:
+        return edge
+
+    def size(self, x: Any) -> int:
+        return x.size
+
+    def total(self, x: Any) -> Any:
+        return jnp.sum(x)
+
+    def largest(self, x: Any) -> Any:
+        return lax.stop_gradient(jnp.max(x))
+
+    def sqrt(self, x: Any) -> Any:
+        return jnp.sqrt(x)
 
     def recurrence(self, a: Any, b: Any, reset: Any, initial: Any, axis: int, backward: bool) -> Any:
         if isinstance(a, (int, float)):
@@ -295,6 +310,7 @@ class JaxArrays:
             present=tuple(x is not None for x in operands),
             dtype=self._accumulate,
             accumulate=self._accumulate,
+            standardize=None,
             **self._params,
         )
         return y

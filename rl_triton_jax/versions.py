@@ -8,7 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -79,6 +79,24 @@ def compile_kernel(source: Any, target: Any, num_warps: int, num_stages: int) ->
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*TRITON_DEFAULT_FP_FUSION.*")
         return triton.compile(source, target=target, options=compile_options(num_warps, num_stages))
+
+
+def launcher(compiled: Any, grid: tuple[int, int, int]) -> Callable[..., None]:
+    """`launch(stream, *arguments)` does what `compiled[grid](*arguments)` does, without its look-ups for each call.
+
+    Loads the kernel on the current GPU. A pointer may be given as its address, which is then believed.
+    """
+    runtime = import_triton().knobs.runtime
+    x, y, z = grid
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+
+    def launch(stream: int, *arguments: Any) -> None:
+        if runtime.launch_enter_hook.calls or runtime.launch_exit_hook.calls:  # a profiler is at work
+            compiled[grid](*arguments, stream=stream)
+        else:
+            run(x, y, z, stream, function, metadata, None, None, None, *arguments)
+
+    return launch
 
 
 def triton_ir(source: Any, target: Any, num_warps: int, num_stages: int) -> tuple[str, str]:
@@ -183,11 +201,62 @@ def jax_triton_call(
 # ---- torch
 
 
-def functorch_level() -> Callable[[], Any]:
-    """A function that gives None where no `torch.func` transformation is at work. Nothing public tells."""
+def torch_watchers() -> tuple[Callable[[], Any], Callable[[], int]]:
+    """Two functions: what `torch.func` transformation is at work, or None; how many dispatch modes (`FakeTensorMode`, tracers)
+    see every operation. Nothing public tells."""
     import torch
 
-    return getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
+    functorch = getattr(torch._C, "_functorch", None)
+    transformation = getattr(functorch, "peek_interpreter_stack", lambda: None)
+    return transformation, getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+
+def like_tensors(tensors: Sequence[Any]) -> Callable[..., bool] | None:
+    """A function that says of as many tensors whether kernels made for these serve them: same type, dtype, device, sizes,
+    strides, whether a gradient is wanted, and nothing that stands for a tensor. One call in C++, by what torch's compiler
+    guards its programs with. None where this torch has it not, or where a tensor is given twice, which that does not allow.
+    """
+    if len({id(x) for x in tensors}) < len(tensors) or not _guards_work():
+        return None
+    return _guard(tensors)
+
+
+def _guard(tensors: Sequence[Any]) -> Callable[..., bool]:
+    guards = importlib.import_module("torch._C._dynamo.guards").TensorGuards
+    sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+    return guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+
+@functools.cache
+def _guards_work() -> bool:
+    """They are torch's own and may change: whether they tell apart what has to be."""
+    import torch
+
+    with torch.enable_grad(), torch.inference_mode(False):
+        x, y = torch.ones(2, 4), torch.ones(3)
+        others = (
+            torch.ones(4, 2).t(),
+            torch.ones(2, 5),
+            torch.ones(2, 4, 1),
+            x.double(),
+            x.to("meta"),
+            torch.complex(x, x).conj().imag[:, :],
+            x.clone().requires_grad_(),
+            torch.nn.Parameter(x.clone()),
+        )
+        try:
+            alike = _guard([x, y])
+            return alike(x.clone(), y.clone()) is True and not any(alike(z, y) or alike(z, y.clone()) for z in others)
+        except Exception:
+            return False
+
+
+def torch_stream() -> Callable[[int], int]:
+    """A function that gives the current stream of a GPU as a number; the one that Triton's own launches take."""
+    import torch
+
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return quick or (lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
 # ---- JAX
@@ -231,3 +300,24 @@ def unify_varying_axes(operands: list[Any]) -> list[Any]:
         jax.lax.pcast(x, tuple(sorted(union - own)), to="varying") if union - own else x
         for x, own in zip(operands, axes, strict=True)
     ]
+
+
+def is_partitioned(ctx: Any) -> bool:
+    """Whether XLA will split what is lowered here over several devices. (Inside `shard_map` that is done; an exported program
+    cannot carry the Python functions that say how.)"""
+    module = ctx.module_context
+    return getattr(module.axis_context, "num_devices", 1) > 1 and not module.lowering_parameters.for_export
+
+
+def without_mesh() -> Any:
+    """A context in which new arrays lie on no mesh: inside one shard there is none, whatever `jax.set_mesh` says outside."""
+    from jax.sharding import AbstractMesh, use_abstract_mesh
+
+    return use_abstract_mesh(AbstractMesh((), ()))
+
+
+def lower_with_devices(primitive: Any) -> None:
+    """Asks JAX to tell the lowering of `primitive` which devices it is for, as `custom_partitioning` wants to know."""
+    from jax._src import dispatch
+
+    dispatch.prim_requires_devices_during_lowering.add(primitive)

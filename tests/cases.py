@@ -63,6 +63,8 @@ def cases(shape: tuple[int, ...], axis: int, seed: int = 0, rate: float = 0.2) -
     with_values = {**base, "values": values, **last}
     with_next = {**base, "values": values, "next_values": next_values}
     yield made("gae", "last values", with_values)
+    yield made("gae", "normalized", {**with_values, "normalize": True})
+    yield made("gae", "normalized under a mask", {**masked(with_values), "normalize": True})
     yield made("lambda_returns", "last values", with_values)
     yield made("lambda_returns", "per step", {**with_values, **per_step})
     yield made("lambda_returns", "next values", {**base, "next_values": next_values})

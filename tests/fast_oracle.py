@@ -111,7 +111,9 @@ def discounted_returns(rewards: Any, *, gamma: Any = 0.99, axis: int = 0, **rest
     return lambda_returns(rewards, gamma=gamma, lambda_=1.0, axis=axis, **rest)
 
 
-def gae(rewards: Any, *, gamma: Any = 0.99, lambda_: Any = 0.95, axis: int = 0, **rest: Any) -> tuple[np.ndarray, ...]:
+def gae(
+    rewards: Any, *, gamma: Any = 0.99, lambda_: Any = 0.95, axis: int = 0, normalize: bool = False, **rest: Any
+) -> tuple[np.ndarray, ...]:
     rows = _Rows(np.shape(rewards), axis, dict(rest, gamma=gamma, lambda_=lambda_))
     r = np.moveaxis(to_numpy(rewards), axis, 0)
     g, lam, v_next, (v, _) = rows("gamma"), rows("lambda_"), rows.next_values(), rows.values()
@@ -122,7 +124,13 @@ def gae(rewards: Any, *, gamma: Any = 0.99, lambda_: Any = 0.95, axis: int = 0, 
         a = r[t] + g[t] * v_next[t] - v[t] + np.where(flag[t], 0, g[t] * lam[t] * later)
         return a, a + v[t]
 
-    return tuple(rows.back(x) for x in _backward(rows, step, 2))
+    advantages, returns = (rows.back(x) for x in _backward(rows, step, 2))
+    if normalize:
+        real = np.broadcast_to(True if rest.get("mask") is None else np.asarray(rest["mask"]) != 0, advantages.shape)
+        if real.any():
+            advantages = (advantages - advantages[real].mean()) / (advantages[real].std() + 1e-8)
+        advantages = np.where(real, advantages, 0)
+    return advantages, returns
 
 
 def vtrace(

@@ -75,17 +75,26 @@ def gae_arguments(seed: int, shape: tuple[int, ...], axis: int, kind: str) -> di
     if kind == "byte flags":
         for name in ("terminated", "truncated"):
             arguments[name] = arguments[name].astype(np.uint8) * 3
+    if kind == "normalized far from 0":
+        arguments.update(terminated=None, truncated=None, final_values=None, gamma=0.0, lambda_=0.0)
+        arguments["rewards"] = (1000 + 0.01 * rng.standard_normal(shape)).astype(np.float32)
+        arguments["values"] = np.zeros(shape, np.float32)
+    if kind.startswith("normalized"):
+        arguments["normalize"] = True
+        if kind == "normalized under a mask":
+            arguments["mask"] = rng.random(shape) < 0.6
     return arguments
 
 
 KINDS = ["no flags", "terminated", "both", "longer values", "next values", "per step", "mask", "byte flags"]
+NORMALIZED = ["normalized", "normalized under a mask", "normalized far from 0"]
 
 
 def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
     for axis, shapes in ((0, TIME_MAJOR), (1, BATCH_MAJOR)):
         for where, shape, choice in shapes:
-            for number, kind in enumerate(KINDS):
-                if kind == "mask" and choice is not None and choice.parts > 1:
+            for number, kind in enumerate([*KINDS, *NORMALIZED]):
+                if "mask" in kind and choice is not None and choice.parts > 1:
                     continue  # the plan never splits a masked walk
                 yield f"gae {where}, {kind}", "gae", gae_arguments(number, shape, axis, kind), choice
             for reverse in (False, True):

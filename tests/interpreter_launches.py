@@ -7,6 +7,7 @@ last step, the launch itself, runs the kernel in Triton's interpreter. Prints on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -20,11 +21,14 @@ import numpy as np
 import torch
 from kernel_cases import DEFAULTS, ESTIMATORS, KERNELS
 from rl_triton_jax.kernels import plan as planning
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rl_triton_jax.torch as torch_front
 from rl_triton_jax import problem as canonical_form
+from rl_triton_jax import torch_calls, versions
 from rl_triton_jax.estimators.n_step_returns import n_step_estimator
 from rl_triton_jax.launch import from_jax, from_torch, interpret
+from rl_triton_jax.launch.kernel import TYPES
 
 DEVICE = planning.Device(warp=4)
 SHAPES = [((11, 3), 0), ((3, 11), 1)]  # in turn
@@ -56,18 +60,47 @@ def route(launch: Any, problem: Any, device: Any, inputs: Any, out: Any) -> Any:
     return outputs
 
 
-class Prepared:
-    def __init__(self, plan: Any, problem: Any, device: Any, unaligned: Any) -> None:
-        del device, unaligned
-        self.plan, self.problem = plan, problem
+class Address(interpret._Tensor):
+    """A pointer as the torch front end gives it to a launch: no more than where memory begins."""
 
-    def __call__(self, inputs: Any, outputs: Any) -> None:
-        scratch = np.full(max(1, self.plan.scratch), np.nan, self.problem.accumulate)
-        for launch in self.plan.launches:
-            ins = [scratch if b == planning.SCRATCH else inputs[b] for b in launch.inputs]
-            outs = [scratch if b == planning.SCRATCH else outputs[b] for b in launch.outputs]
-            ins, outs = ([x.numpy() if isinstance(x, torch.Tensor) else x for x in xs] for xs in (ins, outs))
-            run_one(launch, self.problem, ins, outs)
+    def __init__(self, address: int, dtype: str) -> None:
+        super().__init__(np.empty(0, dtype))
+        self.address = address
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def new_empty(self, size: int, device: str) -> interpret._Tensor:
+        return self
+
+
+class Compiled:
+    """In the place of a compiled kernel: the kernel itself."""
+
+    def __init__(self, launch: Any, inputs: Any, outputs: Any, accumulate: str, static: bool, unaligned: Any) -> None:
+        del unaligned
+        self.kernel = interpret.make_kernel(launch, inputs, outputs, accumulate, static)
+        self.constants = self.kernel.constants
+
+    def source(self) -> Compiled:
+        return self
+
+
+def launcher(compiled: Compiled, grid: Any) -> Any:
+    """In the place of `versions.launcher`."""
+    names = {text: name for name, text in TYPES.items()}
+    kinds = list(compiled.kernel.signature.values())
+
+    def launch(stream: int, *arguments: Any) -> None:
+        del stream
+        assert len(arguments) == len(kinds) + len(compiled.constants)
+        given = [
+            Address(x, names[kind[1:]]) if kind.startswith("*") else x
+            for x, kind in zip(arguments, kinds, strict=False)
+        ]
+        compiled.kernel.entry[grid](*given, **compiled.constants)
+
+    return launch
 
 
 def by_jax(case: Any, axis: int) -> list[np.ndarray]:
@@ -102,6 +135,7 @@ def by_jax(case: Any, axis: int) -> list[np.ndarray]:
         present=tuple(x is not None for x in values),
         dtype=dtype,
         accumulate=accumulate,
+        standardize=0 if arguments.get("normalize") else None,
         route="interpreter",
         implementation=None,
     )
@@ -115,7 +149,32 @@ def by_torch(case: Any, axis: int) -> list[np.ndarray]:
     out: Any = None
     for _ in range(2):
         out = getattr(torch_front, case.name)(**arguments, axis=axis)
-    return [x.numpy() for x in (out if isinstance(out, tuple) else (out,))]
+    return [x.detach().numpy() for x in (out if isinstance(out, tuple) else (out,))]
+
+
+class Watched(TorchDispatchMode):
+    """Follows every operation and changes none: behind it a call is an operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.add(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def by_operator(case: Any, axis: int) -> list[np.ndarray]:
+    with Watched() as watched:
+        out = by_torch(case, axis)
+    assert watched.seen & {"rl_triton_jax.launch.default", "rl_triton_jax.recurrence.default"}
+    return out
+
+
+def by_formula(case: Any, axis: int) -> list[np.ndarray]:
+    """What a call does where a gradient is wanted: functions of torch around the kernels of the recurrence."""
+    arguments = {n: torch.as_tensor(x).requires_grad_() if n == "rewards" else x for n, x in case.arguments.items()}
+    return by_torch(case._replace(arguments=arguments), axis)
 
 
 def results() -> Iterator[tuple[str, Any, Any]]:
@@ -127,18 +186,24 @@ def results() -> Iterator[tuple[str, Any, Any]]:
             got = by_jax(case, axis)
             yield f"jax: {case.label}, axis {axis}", got[2:] if case.name == "puffer_advantage" else got, expected
             yield f"torch: {case.label}, axis {axis}", by_torch(case, axis), expected
+            if case.label in ("gae, last values", "discounted_returns, mask", "n_step_returns, 3 steps"):
+                yield f"torch, an operator: {case.label}, axis {axis}", by_operator(case, axis), expected
+                yield f"torch, gradients: {case.label}, axis {axis}", by_formula(case, axis), expected
 
 
 def main() -> None:
-    from_jax.plan = split
-    torch_front.plan = split
+    from_jax.plan = from_torch.plan = split  # type: ignore[assignment]
     from_jax.ROUTES["interpreter"] = route
     from_jax._device = lambda backend: DEVICE
-    from_torch.Prepared = Prepared  # type: ignore[misc]
+    from_torch.make_kernel = Compiled  # type: ignore[assignment]
+    from_torch.stream_of = lambda index: 0
+    torch.cuda.device = contextlib.nullcontext  # type: ignore[assignment,misc]
+    versions.compile_kernel = lambda source, target, num_warps, num_stages: source
+    versions.launcher = launcher
+    torch.use_deterministic_algorithms(True, warn_only=True)  # new memory is full of NaN
     from_torch.device_of = lambda index: DEVICE  # type: ignore[assignment]
     torch_front._use_kernels = lambda *_: True
-    torch_front._on_gpu = lambda x: True
-    torch.cuda.current_device = lambda: None  # type: ignore[assignment]
+    torch_calls._on_gpu = lambda x: True
     for label, got, expected in results():
         pairs = list(zip(got, expected, strict=False))
         error = max(float(np.max(np.abs(np.asarray(o) - e)) / max(1.0, np.max(np.abs(e)))) for o, e in pairs)

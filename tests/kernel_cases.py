@@ -105,5 +105,8 @@ def kernel_problem(
     outputs = [
         (canonical_form.View(dtype, canonical_form.row_major(call.shape)), k) for k in range(len(estimator.outputs))
     ]
-    problem = canonical_form.canonical(estimator, call.shape, call.axis, views, outputs, backward, accumulate)
+    standardize = 0 if arguments.get("normalize") else None
+    problem = canonical_form.canonical(
+        estimator, call.shape, call.axis, views, outputs, backward, accumulate, standardize
+    )
     return problem, inputs, call.shape

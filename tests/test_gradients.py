@@ -13,6 +13,8 @@ import pytest
 from conftest import to_jax
 from jax.test_util import check_grads
 
+import rl_triton_jax
+
 Call = Callable[..., Any]
 Arrays = dict[str, Any]
 T, N = 5, 2
@@ -411,3 +413,35 @@ def test_linear_recurrence_vmapped_gradients(linear_recurrence: Call) -> None:
         alone = {"a": stacked["a"][0], "b": stacked["b"][i]}
         total += recurrence_grad(alone, reset, False)["a"]
     oracle.assert_close(shared, total, 1e-12)
+
+
+# Where `last_values` is dead, and the sum of discounted returns as a function of (rewards, gamma, final_values).
+DEAD = {
+    "truncated, then masked": ({"truncated": [True, False], "mask": [True, False]}, lambda r, g, f: r[0] + g * f[0]),
+    "terminated": ({"terminated": [False, True]}, lambda r, g, f: r[0] + g * r[1] + r[1]),
+    "masked everywhere": ({"mask": [False, False]}, lambda r, g, f: 0.0 * g),
+}
+
+
+@pytest.mark.parametrize("place", DEAD)
+@pytest.mark.parametrize("name", ["discounted_returns", "n_step_returns"])
+def test_second_derivatives_with_dead_last_values(implementation: str, name: str, place: str) -> None:
+    flags, formula = DEAD[place]
+    arguments = {k: jnp.asarray(x) for k, x in flags.items()}
+    if name == "n_step_returns" and place == "terminated":
+        formula = lambda r, g, f: r[0] + g * 0.5 + r[1]  # noqa: E731  one step each: values are 0.5
+    more = {} if name == "discounted_returns" else {"values": jnp.full(2, 0.5), "n": 1}
+
+    def ours(r: Any, g: Any, f: Any, last: Any) -> Any:
+        given = arguments | ({"final_values": f} if "truncated" in flags else {})
+        function = getattr(rl_triton_jax, name)
+        return function(r, **more, **given, last_values=last, gamma=g, implementation=implementation).sum()
+
+    places = (jnp.ones(2), jnp.asarray(0.9), jnp.asarray([0.3, jnp.nan]))
+    first = jax.jit(jax.jacrev(jax.jacrev(ours, (0, 1, 2, 3)), (0, 1, 2, 3)))(*places, jnp.asarray(jnp.nan))
+    expected = jax.hessian(formula, (0, 1, 2))(*places)
+    for row, wanted in zip(first[:3], expected, strict=True):
+        for got, value in zip(row[:3], wanted, strict=True):
+            assert np.array_equal(got, value)
+        assert not np.any(row[3])
+    assert not any(np.any(x) for x in first[3])

@@ -21,9 +21,9 @@ from ..formula import beside
 from ..front import FrontEnd
 from .bootstrap import check_sources, next_value
 
-# The longest n done by the schedule *windows*, in one kernel; beyond it the recurrences of the formula run. 0: never, until
-# that kernel has been seen to be right and faster on a GPU (`tests/gpu` runs it; it is right in Triton's interpreter).
-LONGEST_WINDOW = 0
+# The longest n done by the schedule *windows*, in one kernel. It walks 2n steps in each program: beyond this, the recurrences of
+# the formula, whose programs share a walk, are the safer choice on few columns.
+LONGEST_WINDOW = 64
 
 
 def _sooner(xp: Any, x: Any, by: int, axis: int, T: int) -> Any:
@@ -50,21 +50,24 @@ def windows(
     n = min(n, T)
     index = xp.arange(shape, axis, x["rewards"])
     last = index == T - 1
-    order = None
+    order = real = None
     if mask is not None:  # the real rows brought to the front are the sequence with the others cut out
         real = xp.broadcast(mask, shape)
         order = xp.compressing(real, axis)
         names = ("rewards", "values", "terminated", "truncated", "next_values", "final_values", "gamma")
         given = {name: x[name] for name in names if x[name] is not None}
         x = {**x, **{name: xp.take(xp.broadcast(value, shape), order, axis) for name, value in given.items()}}
-        real = xp.cast(xp.take(real, order, axis), accumulate)
-        last = beside(xp, real, xp.zero_edge(real, axis), shape, axis, True) == 0  # and every row behind it
+        real = xp.take(real, order, axis)
+        seen = xp.cast(real, accumulate)
+        last = beside(xp, seen, xp.zero_edge(seen, axis), shape, axis, True) == 0  # and every row behind it
     near = None
     if x["values"] is not None:
         edge = edges.get("values", x["last_values"])
         edge = xp.zero_edge(x["values"], axis) if edge is None else edge
         near = xp.where(last, edge, beside(xp, x["values"], edge, shape, axis, True))
     v_next = xp.broadcast(next_value(xp, x, near), shape)
+    if real is not None:  # behind the last real row there is nothing; what lies there must not become a factor
+        v_next = xp.where(real, v_next, 0)
     gamma = xp.broadcast(x["gamma"], shape)
     ends = xp.broadcast(xp.any_of(last, x["terminated"], x["truncated"]), shape)
     opens, closes = xp.broadcast(index % n == 0, shape), xp.broadcast(index % n == n - 1, shape)
@@ -130,6 +133,9 @@ def n_step_estimator(n: int | None, longest_window: int = LONGEST_WINDOW) -> Est
     )
 
 
+N_STEP_RETURNS = n_step_estimator(None)
+
+
 def n_step_returns(
     front: FrontEnd,
     rewards: Any,
@@ -152,8 +158,8 @@ def n_step_returns(
 
     where k = n, or fewer steps where a flag is set or the steps run out before. V'(t), the value of the next state, is 0 where
     terminated; else final_values[t] where truncated; else V_{t+1}, with `last_values` after the last step (or next_values[t]
-    everywhere). n = 1 gives one-step targets, n >= T discounted returns. On a GPU it is one kernel for n >= T, else a few: a
-    recurrence each.
+    everywhere). n = 1 gives one-step targets, n >= T discounted returns. On a GPU it is one kernel for n <= 64 and n >= T, but
+    for a mask; else a few: a recurrence each.
 
     Args:
       rewards: `[T, *batch]`, or any shape with the steps along `axis`; integers are promoted to float.

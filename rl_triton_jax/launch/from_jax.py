@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import export
 
 from .. import versions
 from ..estimator import Estimator
-from ..kernels.plan import SCRATCH, Device, plan
+from ..kernels.plan import Device, plan
 from ..problem import View, canonical, flags, row_major, view_of
 from . import jax_triton, xla_triton
 
@@ -123,6 +122,7 @@ def run(
     present: tuple[bool, ...],
     dtype: str,
     accumulate: str,
+    standardize: int | None,
     route: str | None,
     implementation: str | None,
 ) -> list[Any]:
@@ -137,14 +137,16 @@ def run(
         x = next(rest)
         views.append(view_of(estimator, k, str(np.dtype(x.dtype)), x.shape, row_major(x.shape), steps, axis))
     outputs = [(View(dtype, row_major(shape)), k) for k, want in enumerate(wanted) if want]
-    problem = canonical(estimator, shape, axis, views, outputs, backward, accumulate)
+    problem = canonical(estimator, shape, axis, views, outputs, backward, accumulate, standardize)
     device = _device(backend)
-    steps_to_do = plan(problem, device, flags(estimator))
+    todo = plan(problem, device, flags(estimator))
     call = ROUTES[route or _default_route()]
     results: dict[int, Any] = {}
-    for launch in steps_to_do.launches:
-        inputs = [results[b] if b == SCRATCH else operands[b] for b in launch.inputs]
-        shapes = {b: ((steps_to_do.scratch,), accumulate) if b == SCRATCH else (shape, dtype) for b in launch.outputs}
-        out = [jax.ShapeDtypeStruct(size, jnp.dtype(kind)) for size, kind in shapes.values()]
+    for launch in todo.launches:
+        inputs = [results[b] if b < 0 else operands[b] for b in launch.inputs]
+        out = [
+            jax.ShapeDtypeStruct((todo.scratch[-1 - b],) if b < 0 else shape, accumulate if b < 0 else dtype)
+            for b in launch.outputs
+        ]
         results.update(zip(launch.outputs, call(launch, problem, device, inputs, out), strict=True))
     return [results[k] for k in range(len(outputs))]

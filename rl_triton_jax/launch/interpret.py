@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.plan import SCRATCH, Plan, Problem
+from ..kernels.plan import Plan, Problem
 from .kernel import make_kernel
 
 
@@ -65,10 +65,10 @@ class _Tensor:
 def run(plan: Plan, problem: Problem, inputs: list[Any], outputs: list[np.ndarray]) -> None:
     """Writes `outputs` in place. An input is an array or, where the problem says so, a number passed by value."""
     accumulate = problem.accumulate
-    scratch = np.full(max(1, plan.scratch), np.nan, accumulate)
+    scratch = [np.full(elements, np.nan, accumulate) for elements in plan.scratch]
     for launch in plan.launches:
         kernel = make_kernel(launch, problem.input_dtypes, problem.output_dtypes, accumulate, False)
-        buffers = [scratch if b == SCRATCH else inputs[b] for b in launch.inputs]
-        buffers += [scratch if b == SCRATCH else outputs[b] for b in launch.outputs]
+        buffers = [scratch[-1 - b] if b < 0 else inputs[b] for b in launch.inputs]
+        buffers += [scratch[-1 - b] if b < 0 else outputs[b] for b in launch.outputs]
         arguments = [_Tensor(b) if isinstance(b, np.ndarray) else b for b in buffers]
         kernel.entry[launch.grid](*arguments, *launch.ints, **kernel.constants)

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from .. import versions
-from ..kernels.plan import SCRATCH, VALUE, Device, Launch
+from ..kernels.plan import VALUE, Device, Launch
 
 TYPES = {
     "float16": "fp16",
@@ -76,10 +76,10 @@ def make_kernel(
         ("o", launch.outputs, output_dtypes, len(input_dtypes)),
     ):
         for k, buffer in enumerate(buffers):
-            dtype = accumulate if buffer == SCRATCH else dtypes[buffer]
+            dtype = accumulate if buffer < 0 else dtypes[buffer]
             value = letter == "i" and k in by_value
             signature[f"{letter}{k}"] = TYPES[dtype] if value else "*" + TYPES[dtype]
-            if not value and (buffer == SCRATCH or buffer + first not in unaligned):
+            if not value and (buffer < 0 or buffer + first not in unaligned):
                 aligned.add(f"{letter}{k}")
     for k, number in enumerate(launch.ints):
         if static_ints:
