@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import export, lax
 
 from . import problem
 from .estimator import Estimator, Role
@@ -44,6 +44,11 @@ class JaxFront:
                 raise TypeError(
                     f"{name}: `{label}` must be a JAX or NumPy array, got {type(x).__name__}; for torch "
                     f"tensors there is rl_triton_jax.torch.{name}"
+                )
+            if problem.is_array(x) and any(export.is_symbolic_dim(size) for size in x.shape):
+                raise ValueError(
+                    f"{name}: `{label}` has the symbolic shape {x.shape}, but kernels are made for sizes that are known; "
+                    f"export once for each shape"
                 )
         call = problem.validate(estimator, operands, axis, name)
         # NumPy arrays become JAX arrays here, so that dtypes below are those that JAX computes with.
@@ -84,6 +89,7 @@ class JaxFront:
             standardize=standardize,
             implementation=implementation,
             route=from_jax.current_route(),
+            name=name,
         )
 
     def sequence_ends(self, cu_seqlens: Any, last_values: Any, mask: Any, like: Any) -> tuple[Any, Any]:

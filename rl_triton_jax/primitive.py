@@ -95,7 +95,7 @@ def _xla(
 def _lower_anywhere(estimator: Estimator, *operands: Any, parallel: bool, **params: Any) -> list[Any]:
     if params["implementation"] == "triton":
         raise ValueError(
-            f"{estimator.name}: implementation='triton' needs an NVIDIA or AMD GPU, but this computation is compiled "
+            f"{params['name']}: implementation='triton' needs an NVIDIA or AMD GPU, but this computation is compiled "
             f"for another platform; leave `implementation` at None, or put the arrays on the GPU"
         )
     return _xla(estimator, *operands, parallel=parallel, **params)
@@ -107,7 +107,7 @@ def _given(estimator: Estimator, present: Sequence[bool]) -> dict[str, Any]:
 
 def _lower_gpu(estimator: Estimator, *operands: Any, backend: str, **params: Any) -> list[Any]:
     shape = _result_shape(estimator, operands, params["present"], params["axis"])
-    if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(estimator.name, params):
+    if params["implementation"] == "xla" or 0 in shape or not from_jax.can_run(params["name"], params):
         return _xla(estimator, *operands, parallel=True, **params)
     if not has_kernel(estimator, _given(estimator, params["present"])):
         return _xla(estimator, *operands, parallel=True, **params)  # the recurrences in it are launched
@@ -181,7 +181,7 @@ def primitive_of(estimator: Estimator) -> Primitive:
 
     Parameters of `bind`: axis, backward, wanted (which outputs), present (which operands), dtype (of the outputs),
     accumulate (of the arithmetic), standardize (which of the wanted outputs, or None), implementation and route (see
-    `launch/from_jax`).
+    `launch/from_jax`), name (what the user called, for errors).
     """
     primitive = Primitive(estimator.name)
     primitive.multiple_results = True

@@ -55,6 +55,23 @@ def _describe(x: Any) -> str:
     return f"{dtype_name(x)}{_text(x.shape)}" if is_array(x) else f"{type(x).__name__} {x!r}"
 
 
+def integer(name: str, label: str, x: Any) -> int:
+    """A Python or NumPy integer; True is none."""
+    try:
+        if isinstance(x, bool):
+            raise TypeError
+        return operator.index(x)
+    except TypeError:
+        raise TypeError(f"{name}: `{label}` must be an integer, got {type(x).__name__} {x!r}") from None
+
+
+def truth(name: str, label: str, x: Any) -> bool:
+    """True or False: anything else is more likely a mistake ("no" would be true)."""
+    if type(x).__name__ not in ("bool", "bool_"):
+        raise TypeError(f"{name}: `{label}` must be True or False, got {type(x).__name__} {x!r}")
+    return bool(x)
+
+
 def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any, name: str = "") -> Call:
     """Checks every operand of a call against the estimator's description.
 
@@ -87,10 +104,7 @@ def validate(estimator: Estimator, arguments: Mapping[str, Any], axis: Any, name
     rank = len(first.shape)
     if rank == 0:
         raise ValueError(f"{name}: `{main}` must have a time axis, got a 0-d array")
-    try:
-        index = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"{name}: `axis` must be an integer, got {type(axis).__name__} {axis!r}") from None
+    index = integer(name, "axis", axis)
     if not -rank <= index < rank:
         raise ValueError(f"{name}: `axis` {index} is out of range for `{main}` of shape {_text(first.shape)}")
     call = Call(tuple(int(s) for s in first.shape), index % rank)

@@ -195,6 +195,7 @@ def partitioned(estimator: Estimator, primitive: Any, recurrence: Any, parameter
                 mesh=mesh,
                 implementation=params["implementation"],
                 route=params["route"],
+                name=params["name"],
             )
             shape = tuple(
                 -(-size // math.prod(mesh.shape[name] for name in names))

@@ -138,6 +138,7 @@ def by_jax(case: Any, axis: int) -> list[np.ndarray]:
         standardize=0 if arguments.get("normalize") else None,
         route="interpreter",
         implementation=None,
+        name=name,
     )
 
 

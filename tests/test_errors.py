@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import cases
 from conftest import gpu_present
 
 import rl_triton_jax
@@ -237,3 +239,50 @@ def test_none_and_xla_never_fail() -> None:
     for implementation in (None, "xla"):
         assert rl_triton_jax.gae(**GOOD, implementation=implementation).advantages.shape == (T, N)
         assert rl_triton_jax.linear_recurrence(**RECURRENCE, implementation=implementation).shape == (T, N)
+
+
+@pytest.mark.parametrize(
+    ("function", "change", "words"),
+    [
+        (rl_triton_jax.gae, {"normalize": "no"}, ["gae", "normalize", "str"]),
+        (rl_triton_jax.gae, {"normalize": 1}, ["gae", "normalize", "int"]),
+        (rl_triton_jax.gae, {"with_returns": None}, ["gae", "with_returns", "NoneType"]),
+        (rl_triton_jax.gae, {"axis": True}, ["gae", "axis", "bool"]),
+        (rl_triton_jax.n_step_returns, {"n": True}, ["n_step_returns", "n", "bool"]),
+        (rl_triton_jax.n_step_returns, {"n": 2.0}, ["n_step_returns", "n", "float"]),
+    ],
+)
+def test_a_flag_is_true_or_false_and_a_number_no_flag(function: Any, change: dict[str, Any], words: list[str]) -> None:
+    arguments: dict[str, Any] = {"values": jnp.zeros((3, 2)), "last_values": 0.0}
+    with pytest.raises(TypeError) as error:
+        function(jnp.zeros((3, 2)), **{**arguments, **change})
+    assert_message(str(error.value), words)
+
+
+def test_reverse_is_true_or_false() -> None:
+    with pytest.raises(TypeError) as error:
+        rl_triton_jax.linear_recurrence(0.5, jnp.zeros(3), reverse="no")  # type: ignore[arg-type]
+    assert_message(str(error.value), ["linear_recurrence", "reverse", "str"])
+
+
+@pytest.mark.parametrize(
+    "name", ["retrace", "tree_backup", "general_off_policy_returns", "puffer_advantage", "q_lambda"]
+)
+def test_an_implementation_that_cannot_run_is_named_with_what_was_called(name: str) -> None:
+    """Also where several functions share a kernel."""
+    if rl_triton_jax.default_implementation() == "triton":
+        pytest.skip("it can run here")
+    case = next(c for c in cases((3, 2), 0) if c.name == name)
+    with pytest.raises(ValueError, match=rf"^{name}: implementation='triton' needs"):
+        getattr(rl_triton_jax, name)(**case.arguments, implementation="triton")
+
+
+def test_symbolic_shapes_are_refused_by_name() -> None:
+    """The error says which argument, and what to do."""
+    (steps,) = jax.export.symbolic_shape("steps")
+    shape = jax.ShapeDtypeStruct((steps, 2), jnp.float32)
+    function = jax.jit(lambda r: rl_triton_jax.discounted_returns(r))
+    with pytest.raises(
+        ValueError, match=r"discounted_returns: `rewards` has the symbolic shape .*export once for each"
+    ):
+        jax.export.export(function)(shape)

@@ -391,8 +391,8 @@ def test_episodic_cumsum_of_integers_is_exact(call: Call, dtype: str, out: str, 
     largest = {"bool": 1, "uint8": 255, "int8": 127, "int16": 2**15 - 1, "int32": 2**27 + 1, "int64": 2**59 + 1}[dtype]
     inputs = np.full((T, N), largest).astype(dtype)
     inputs[:, 1] = (rng.integers(-largest, largest, T) if largest > 255 else rng.integers(0, 2, T)).astype(dtype)
-    problem: Arrays = {"inputs": inputs, "done": rng.random((T, N)) < 0.2, "resets": resets}
-    for arguments in (problem, problem | {"initial": np.array([1, 2, 3], out)}):
+    problem: dict[str, Any] = {"inputs": inputs, "done": rng.random((T, N)) < 0.2, "resets": resets}
+    for arguments in (problem, {**problem, "initial": np.array([1, 2, 3], out)}):
         got = call("episodic_cumsum", **arguments)
         assert str(got.dtype) == out
         np.testing.assert_array_equal(np.asarray(got), oracle.episodic_cumsum(**arguments))
@@ -638,7 +638,7 @@ def test_vtrace_is_the_sum_of_the_paper(call: Call) -> None:
 
 def test_vtrace_pg_advantages_look_one_step_ahead_whatever_lambda_is(call: Call) -> None:
     """vs'(t) is vs_{t+1} also where lambda is 0, and V of the true next state at a flag."""
-    problem = valued(25) | draw(25, "log_rhos") | {"gamma": 0.9}
+    problem: dict[str, Any] = {**valued(25), **draw(25, "log_rhos"), "gamma": 0.9}
     stops = problem["terminated"] | problem["truncated"] | (np.arange(T) == T - 1)[:, None]
     for lambda_ in (0.0, 0.5, 1.0):
         vs, pg = call("vtrace", **problem, lambda_=lambda_)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..estimator import Estimator, Operand, Role
 from ..front import FrontEnd
+from ..problem import truth
 from .bootstrap import check_sources, next_value
 
 
@@ -143,7 +144,7 @@ def gae(
         operands,
         axis=axis,
         implementation=implementation,
-        wanted=(True, bool(with_returns)),
-        standardize=0 if normalize else None,
+        wanted=(True, truth("gae", "with_returns", with_returns)),
+        standardize=0 if truth("gae", "normalize", normalize) else None,
     )
     return GAE(advantages, rest[0] if with_returns else None)

@@ -83,8 +83,10 @@ def gae_packed(
                 f"{name}: `last_values` has shape {list(last_values.shape)}; expected [{sequences}] (one for each sequence of "
                 "`cu_seqlens`) or a number"
             )
-    if mask is not None and (not is_array(mask) or mask.shape != rewards.shape):
-        raise ValueError(f"{name}: `mask` must be shaped as `rewards`, {list(rewards.shape)}")
+    if mask is not None and not is_array(mask):
+        raise TypeError(f"{name}: `mask` must be an array, got {type(mask).__name__}")
+    if mask is not None and mask.shape != rewards.shape:
+        raise ValueError(f"{name}: `mask` has shape {list(mask.shape)}; expected {list(rewards.shape)}, as `rewards`")
     ends, finals = front.sequence_ends(cu_seqlens, last_values, mask, values)
     return gae(
         front,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..formula import LINEAR_RECURRENCE
 from ..front import FrontEnd
+from ..problem import truth
 
 
 def linear_recurrence(
@@ -51,7 +52,7 @@ def linear_recurrence(
         LINEAR_RECURRENCE,
         {"b": b, "a": a, "reset": reset, "initial": initial},
         axis=axis,
-        backward=bool(reverse),
+        backward=truth("linear_recurrence", "reverse", reverse),
         implementation=implementation,
     )
     return y

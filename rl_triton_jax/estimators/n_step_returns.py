@@ -13,12 +13,12 @@ each block give every window (van Herk 1992; Gil and Werman 1993).
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 from ..estimator import Estimator, Operand, Role
 from ..formula import beside
 from ..front import FrontEnd
+from ..problem import integer
 from .bootstrap import check_sources, next_value
 
 # The longest n done by the schedule *windows*, in one kernel. It walks 2n steps in each program: beyond this, the recurrences of
@@ -185,10 +185,7 @@ def n_step_returns(
       ValueError: `n` < 1; a shape does not fit; no source of V(s_T) or two; neither `values` nor `next_values`;
         `truncated` without `final_values` or `next_values`; `axis` out of range; `implementation` cannot run here.
     """
-    try:
-        steps = operator.index(n)
-    except TypeError:
-        raise TypeError(f"n_step_returns: `n` must be an integer, got {type(n).__name__}") from None
+    steps = integer("n_step_returns", "n", n)
     if steps < 1:
         raise ValueError(f"n_step_returns: `n` must be at least 1, got {steps}")
     check_sources(

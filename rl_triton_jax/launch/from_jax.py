@@ -125,8 +125,9 @@ def run(
     standardize: int | None,
     route: str | None,
     implementation: str | None,
+    name: str,
 ) -> list[Any]:
-    del implementation
+    del implementation, name
     rest = iter(operands)
     steps = shape[axis]
     views: list[View | None] = []
