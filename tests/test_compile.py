@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -35,6 +36,7 @@ SHAPES = [
     (16, 16384, 0),
     (96, 14336, 0),
     (256, 14336, 0),
+    (256, 16384, 0),
     (4096, 64, 0),
     (100000, 8, 0),
     (128, 512, 1),
@@ -43,8 +45,16 @@ SHAPES = [
     (20000, 16, 1),
 ]
 # The other kinds, where registers are short; all the rest is smaller than with truncations.
-FEWER = [(128, 512, 0), (600, 512, 0), (256, 14336, 0), (100000, 8, 0), (128, 512, 1), (2048, 512, 1)]
-KINDS = {"truncated": SHAPES, "mask": FEWER, "bfloat16": FEWER, "float64": FEWER, "linear_recurrence": FEWER}
+FEWER = [(128, 512, 0), (256, 14336, 0), (100000, 8, 0), (2048, 512, 1)]
+NORMALIZED = [(128, 512, 0), (16, 16384, 0), (100000, 8, 0), (512, 16384, 1)]
+KINDS = {
+    "normalized": NORMALIZED,
+    "truncated": SHAPES,
+    "mask": FEWER,
+    "bfloat16": FEWER,
+    "float64": FEWER,
+    "linear_recurrence": FEWER,
+}
 
 
 def memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -67,6 +77,8 @@ def gae_problem(steps: int, columns: int, axis: int, kind: str) -> planning.Prob
         arguments |= {"truncated": memory(shape, np.uint8), "final_values": memory(shape, dtype)}
     if kind == "mask":
         arguments["mask"] = memory(shape, bool)
+    if kind == "normalized":
+        arguments |= {"mask": memory(shape, bool), "normalize": True}
     problem, _, _ = kernel_problem("gae", arguments, dtype=str(np.dtype(dtype)))
     return problem
 
@@ -169,9 +181,7 @@ OTHERS = [
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_spills_in_the_other_kernels(name: str, tmp_path: Path) -> None:
     device = DEVICES["sm_90"]
-    problems = [
-        other_problem(name, *shape) for shape in ((128, 512, 0), (100000, 8, 0), (256, 14336, 0), (2048, 512, 1))
-    ]
+    problems = [other_problem(name, *shape) for shape in ((128, 512, 0), (100000, 8, 0), (2048, 512, 1))]
     if name in ("lambda_returns", "vtrace"):
         problems += [other_problem(name, *shape, masked=True) for shape in ((128, 512, 0), (2048, 512, 1))]
     for problem in problems:
@@ -179,23 +189,19 @@ def test_no_spills_in_the_other_kernels(name: str, tmp_path: Path) -> None:
             assert spilled(compiled, device, tmp_path) == 0, (problem.steps, problem.sizes)
 
 
-@pytest.mark.parametrize("device", ["sm_80", "sm_100", "gfx942"])
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("name", "device"), zip(OTHERS, itertools.cycle(("sm_80", "sm_100", "gfx942")), strict=False))
 def test_the_other_kernels_on_other_architectures(name: str, device: str, tmp_path: Path) -> None:
-    for shape in ((128, 512, 0), (128, 512, 1)):
-        for compiled in compile_all(other_problem(name, *shape), DEVICES[device]):
-            assert spilled(compiled, DEVICES[device], tmp_path) == 0, shape
+    """One each: what differs between architectures is in the schedules, which GAE goes through on all of them."""
+    for compiled in compile_all(other_problem(name, 128, 512, 0), DEVICES[device]):
+        assert spilled(compiled, DEVICES[device], tmp_path) == 0
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_100", "gfx942"])
-@pytest.mark.parametrize(
-    "shape", [(128, 512, 0), (4096, 64, 0), (96, 20000, 0), (128, 512, 1), (20000, 16, 1)], ids=str
-)
+@pytest.mark.parametrize("shape", [(128, 512, 0), (4096, 64, 0), (128, 512, 1)], ids=str)
 def test_other_architectures(name: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
     device = DEVICES[name]
-    for problem in (gae_problem(*shape, "truncated"), recurrence_problem(*shape)):
-        for compiled in compile_all(problem, device):
-            assert spilled(compiled, device, tmp_path) == 0
+    for compiled in compile_all(gae_problem(*shape, "truncated"), device):
+        assert spilled(compiled, device, tmp_path) == 0
 
 
 def test_wide_accesses() -> None:
