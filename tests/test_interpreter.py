@@ -30,7 +30,7 @@ def check(script: str, *arguments: str) -> int:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_kernels_against_the_oracle(shard: int) -> None:
-    assert check("interpreter_cases.py", str(shard), str(SHARDS)) > 60
+    assert check("interpreter_cases.py", str(shard), str(SHARDS)) > 50  # about 230 in all
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch")

@@ -445,10 +445,13 @@ def test_arguments_that_were_one_tensor_may_be_two_the_next_time(made: list[Fill
 
 
 def test_options_that_are_numbers_are_not_mistaken_for_operands(made: list[Filler]) -> None:
+    """`True` is remembered; `1.0`, its equal, is refused as on a first call."""
     x = torch.ones(6, 4)
-    for with_returns in (1.0, 0.0, 1.0):
-        result = front.gae(x, x, last_values=0.0, with_returns=with_returns)  # type: ignore[arg-type]
+    for with_returns in (True, False, True):
+        result = front.gae(x, x, last_values=0.0, with_returns=with_returns)
         assert (result.returns is None) == (not with_returns)
+        with pytest.raises(TypeError, match="with_returns"):
+            front.gae(x, x, last_values=0.0, with_returns=float(with_returns))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("label", ALL)
