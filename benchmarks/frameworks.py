@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .problem import Inputs
 from .provider import Function
 
 
@@ -97,3 +98,20 @@ class TorchFramework:
 
 
 FRAMEWORKS: dict[str, Framework] = {"jax": JaxFramework(), "torch": TorchFramework()}
+
+
+def pullback(
+    function: Callable[[Inputs], Sequence[Any]], inputs: Inputs, names: Sequence[str], cotangents: Sequence[Any]
+) -> list[Any]:
+    """The function's results, and behind them `cotangents` pulled back to the inputs of these names (reverse mode)."""
+    if type(inputs[names[0]]).__module__.partition(".")[0] == "torch":
+        import torch
+
+        leaves = {name: inputs[name].detach().requires_grad_() for name in names}
+        results = function({**inputs, **leaves})
+        return [*(x.detach() for x in results), *torch.autograd.grad(results, list(leaves.values()), cotangents)]
+    import jax
+
+    results, back = jax.vjp(lambda xs: tuple(function({**inputs, **xs})), {name: inputs[name] for name in names})
+    (gradients,) = back(tuple(cotangents))
+    return [*results, *(gradients[name] for name in names)]

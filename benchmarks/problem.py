@@ -131,6 +131,7 @@ class Op(abc.ABC):
     fed: tuple[str, ...]  # the inputs that a chain replaces by the outputs of the call before
     variants: tuple[Variant, ...] = ("plain", "truncation")
     backward: bool = True
+    differentiates: bool = False  # what computes it must have a derivative
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls) and "function" not in vars(cls):

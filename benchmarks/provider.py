@@ -31,6 +31,11 @@ def why_no_walk(problem: Problem) -> str | None:
     return why_no_recurrence(problem)
 
 
+def why_no_walk_in_place(problem: Problem) -> str | None:
+    """For providers that write each step into memory of its own."""
+    return "in-place writes have no derivative" if problem.op.differentiates else why_no_walk(problem)
+
+
 @dataclass(frozen=True)
 class Provider:
     """One way to compute an op. One file in `providers/`, holding `PROVIDERS`, adds some.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import check, measure, report, run, shapes
+from benchmarks import check, compare, measure, report, run, shapes
 from benchmarks.bench import Settings, make_case, measure_row, relative_error, why_no_chain
 from benchmarks.floors import Floors, sets_to_rotate
 from benchmarks.ops import all_ops
@@ -306,6 +306,29 @@ def test_normalized_advantages_by_hand() -> None:
     advantages, returns = _by_hand(all_ops()["gae_normalized"])
     assert advantages == pytest.approx([-1.108453, -0.884664, 1.031525, 0.961591], abs=1e-6)
     assert returns == pytest.approx(_by_hand(GAE)[1])
+
+
+@pytest.mark.parametrize("variant", ["plain", "truncation"])
+def test_gradients_are_differences_of_the_loop(variant: Any) -> None:
+    """GAE is linear in rewards and values, so a difference over any distance is the derivative."""
+    op = all_ops()["gae_gradient"]
+    problem = op.problem(shapes.Shape("batch_major", 6, 2), variant=variant)
+    inputs = op.make_inputs(problem)
+    for name, t in (("terminated", 2), ("truncated", 4)):
+        if name in inputs:
+            inputs[name] = inputs[name].copy()
+            inputs[name][0, t] = 1
+
+    def loss(**changed: np.ndarray) -> float:
+        advantages, returns = GAE.reference(GAE.problem(problem.shape, variant=variant), {**inputs, **changed})
+        return float((advantages * inputs["advantages_bar"] + returns * inputs["returns_bar"]).sum())
+
+    _, _, *gradients = op.reference(problem, inputs)
+    for name, gradient in zip(("rewards", "values"), gradients, strict=True):
+        for at in np.ndindex(gradient.shape):
+            moved = inputs[name].astype(np.float64)
+            moved[at] += 1
+            assert gradient[at] == pytest.approx(loss(**{name: moved}) - loss(), abs=1e-9)
 
 
 def test_packed_sequences_by_hand() -> None:
@@ -660,6 +683,30 @@ def test_light_runs_are_tables_of_their_own(made_up: Results) -> None:
     assert report.grouped(latest([made_up]).values())  # the full run's tables stay as they were
     assert report.readme_block([made_up]).splitlines()[2:8] == block.splitlines()[2:8]
     assert all(check.judge(target, [made_up, light]).met for target in check.load_targets())
+
+
+def test_what_became_slower_is_told_from_noise(tmp_path: Path, made_up: Results, said: list[str]) -> None:
+    made_up["rows"] = [
+        _row(20, 256, "ours_xla_triton", device_us=1.0, call_us=10.0, device_spread=0.3),
+        _row(128, 4096, "ours_xla_triton", device_us=4.0, device_spread=0.01),
+        _row(7, 5, "ours_xla_triton", device_us=4.0),
+    ]
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    _write(old, made_up)
+    made_up["rows"][0] |= {"device_us": 1.2, "call_us": 90.0}  # type: ignore[typeddict-item]
+    made_up["rows"][1]["device_us"] = 3.0
+    made_up["rows"][2] |= {"T": 8, "device_us": 99.0}  # type: ignore[typeddict-item]
+    _write(new, made_up)
+    assert compare.main([str(old), str(new)], log=said.append) == 0
+    assert [line.split()[0] for line in said[:-1]] == ["9.00x", "1.20x", "0.75x"]
+    said.clear()
+    assert compare.main([str(new), str(old)], log=said.append) == 1
+    assert [line for line in said if line.endswith("SLOWER")] == [said[0]]
+    assert said[0].split()[:2] == ["1.33x", "device_us"]
+    made_up["header"]["device"] = "another"
+    _write(new, made_up)
+    assert compare.main([str(old), str(new)], log=said.append) == 1
+    assert "nothing to compare" in said[-1]
 
 
 def test_quick_runs_are_no_measurements(made_up: Results) -> None:

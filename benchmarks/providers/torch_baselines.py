@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Inputs, Problem
-from ..provider import Function, Provider, why_no_recurrence, why_no_walk
+from ..provider import Function, Provider, why_no_recurrence, why_no_walk_in_place
 
 
 def _make_loop(problem: Problem) -> Function:
@@ -57,7 +57,15 @@ def _make_doubling(problem: Problem) -> Function:
 
 
 PROVIDERS = (
-    Provider("torch_loop", "torch", _make_loop, priority=5, light=True, default=False, why_not_problem=why_no_walk),
+    Provider(
+        "torch_loop",
+        "torch",
+        _make_loop,
+        priority=5,
+        light=True,
+        default=False,
+        why_not_problem=why_no_walk_in_place,
+    ),
     Provider(
         "torch_doubling",
         "torch",
