@@ -15,6 +15,7 @@ import pytest
 from benchmarks import check, compare, measure, report, run, shapes
 from benchmarks.bench import Settings, make_case, measure_row, relative_error, why_no_chain
 from benchmarks.floors import Floors, sets_to_rotate
+from benchmarks.frameworks import FRAMEWORKS
 from benchmarks.ops import all_ops
 from benchmarks.ops.n_step_returns import NStepReturns
 from benchmarks.problem import Inputs, Op, Problem, touched_bytes
@@ -207,6 +208,23 @@ def test_torch_agrees_with_the_loop(op: Op, name: str) -> None:
             case = make_case(problem)
             outputs = provider.make(problem)({k: torch.tensor(x) for k, x in case.inputs.items()})
             assert relative_error([x.double().numpy() for x in outputs], case.expected) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["brax", "rlax", "torchrl_vectorised", "torchrl_loop"])
+@pytest.mark.parametrize("variant", GAE.variants)
+def test_peers_agree_with_the_loop(name: str, variant: Any) -> None:
+    provider = all_providers()[name]
+    why_not = provider.why_not()
+    if why_not:
+        pytest.skip(why_not)
+    framework = FRAMEWORKS[provider.framework]
+    for shape in FLAT:
+        problem = GAE.problem(shape, variant=variant)
+        if provider.why_not_problem(problem) is None:
+            case = make_case(problem)
+            arrays = framework.put(list(case.inputs.values()))
+            outputs = provider.make(problem)(dict(zip(case.inputs, arrays, strict=True)))
+            assert relative_error([framework.to_host(x) for x in outputs], case.expected) < 1e-5
 
 
 @EACH_OP
