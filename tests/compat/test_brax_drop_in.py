@@ -55,7 +55,9 @@ def problem(shape: tuple[int, ...], flags: str, seed: int, flag_shape: tuple[int
 @pytest.mark.parametrize("shape", [(20, 6), (1, 3), (33, 2, 3)])
 def test_against_a_loop(shape: tuple[int, ...], flags: str) -> None:
     given = problem(shape, flags, seed=1)
-    for got, right in zip(compute_gae(*given, 0.9, 0.97), loop(*given, 0.9, 0.97), strict=True):
+    for got, right in zip(
+        compute_gae(*given, lambda_=0.9, discount=0.97), loop(*given, lambda_=0.9, discount=0.97), strict=True
+    ):
         oracle.assert_close(got, right)
 
 
@@ -63,7 +65,11 @@ def test_against_a_loop(shape: tuple[int, ...], flags: str) -> None:
 def test_against_brax(flags: str) -> None:
     losses = pytest.importorskip("brax.training.agents.ppo.losses")
     given = problem((20, 256), flags, seed=2)
-    for got, right in zip(compute_gae(*given, 0.95, 0.99), losses.compute_gae(*given, 0.95, 0.99), strict=True):
+    for got, right in zip(
+        compute_gae(*given, lambda_=0.95, discount=0.99),
+        losses.compute_gae(*given, lambda_=0.95, discount=0.99),
+        strict=True,
+    ):
         oracle.assert_close(got, right)
     for got, right in zip(compute_gae(*given), losses.compute_gae(*given), strict=True):
         oracle.assert_close(got, right)
@@ -71,7 +77,7 @@ def test_against_brax(flags: str) -> None:
 
 def test_flags_of_several_values_at_once() -> None:
     given = problem((12, 4, 3), "both", seed=3, flag_shape=(12, 4, 1))
-    for got, right in zip(compute_gae(*given, 0.9), loop(*given, 0.9, 0.99), strict=True):
+    for got, right in zip(compute_gae(*given, lambda_=0.9), loop(*given, lambda_=0.9, discount=0.99), strict=True):
         oracle.assert_close(got, right)
 
 
@@ -80,7 +86,7 @@ def test_no_gradient_and_traced_numbers() -> None:
     given = [jnp.asarray(x) for x in problem((9, 5), "both", seed=4)]
 
     def loss(values: Any, discount: Any) -> jax.Array:
-        targets, advantages = compute_gae(*given[:3], values, given[4], 0.95, discount)
+        targets, advantages = compute_gae(*given[:3], values, given[4], lambda_=0.95, discount=discount)
         return jnp.sum(targets * advantages) + jnp.sum(values)
 
     def step(total: Any, discount: Any) -> tuple[Any, Any]:
@@ -89,19 +95,21 @@ def test_no_gradient_and_traced_numbers() -> None:
     of_values, of_discount = jax.lax.scan(step, 0, jnp.asarray([0.9, 0.99]))[1]
     np.testing.assert_array_equal(of_values, np.ones((2, 9, 5)))
     np.testing.assert_array_equal(of_discount, np.zeros(2))
-    several = jax.vmap(lambda discount: compute_gae(*given, 0.95, discount)[0])(jnp.asarray([0.9, 0.99]))
+    several = jax.vmap(lambda discount: compute_gae(*given, lambda_=0.95, discount=discount)[0])(
+        jnp.asarray([0.9, 0.99])
+    )
     for got, discount in zip(several, (0.9, 0.99), strict=True):
-        oracle.assert_close(got, loop(*map(np.asarray, given), 0.95, discount)[0])
+        oracle.assert_close(got, loop(*map(np.asarray, given), lambda_=0.95, discount=discount)[0])
 
 
 def test_mixed_dtypes_promote() -> None:
     """Brax raises; the field's agents with bfloat16 values meet that."""
     given = problem((9, 5), "both", seed=5)
     low = jnp.asarray(given[3], jnp.bfloat16)
-    targets, advantages = compute_gae(*given[:3], low, given[4], 0.95)
+    targets, advantages = compute_gae(*given[:3], low, given[4], lambda_=0.95)
     assert targets.dtype == advantages.dtype == jnp.float32
     given[3] = np.asarray(low, np.float32)
-    oracle.assert_close(targets, loop(*given, 0.95, 0.99)[0])
+    oracle.assert_close(targets, loop(*given, lambda_=0.95, discount=0.99)[0])
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
@@ -111,9 +119,11 @@ def test_dead_places(poison: float) -> None:
     truncation, termination, rewards, values, last = given
     termination[2] = 1
     truncation[4] = 1
-    clean = compute_gae(*given, 0.95)
+    clean = compute_gae(*given, lambda_=0.95)
     rewards[4] = poison
     values[5] = rewards[5] = poison
     last[:] = poison
-    for got, right in zip(compute_gae(truncation, termination, rewards, values, last, 0.95), clean, strict=True):
+    for got, right in zip(
+        compute_gae(truncation, termination, rewards, values, last, lambda_=0.95), clean, strict=True
+    ):
         np.testing.assert_array_equal(got[:5], right[:5])
