@@ -8,6 +8,7 @@ from pathlib import Path
 
 _given: set[str] = set()
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+_DECORATORS = ("contextlib.py",)  # torch.no_grad
 
 
 def warn_once(message: str) -> None:
@@ -16,6 +17,8 @@ def warn_once(message: str) -> None:
         return
     _given.add(message)
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename.endswith(_DECORATORS)
+    ):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)

@@ -40,7 +40,13 @@ def compute_puff_advantage(
     Raises:
       TypeError, ValueError: as `rl_triton_jax.puffer_advantage`.
     """
-    options = dict(gamma=gamma, lambda_=gae_lambda, clip_rho_threshold=rho_clip, clip_c_threshold=c_clip, axis=1)
+    options = {
+        "gamma": gamma,
+        "lambda_": gae_lambda,
+        "clip_rho_threshold": rho_clip,
+        "clip_c_threshold": c_clip,
+        "axis": 1,
+    }
     if is_torch(values, rewards):
         import torch
 

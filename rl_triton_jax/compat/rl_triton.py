@@ -20,7 +20,11 @@ Tensor = torch.Tensor
 
 
 def _window(
-    name: str, truncateds: Tensor | None, bootstrap_values: Tensor | None, last_value: Tensor | None = None
+    name: str,
+    rewards: Tensor,
+    truncateds: Tensor | None,
+    bootstrap_values: Tensor | None,
+    last_value: Tensor | None = None,
 ) -> dict[str, Any]:
     """The value after the last step, and those after steps cut off, out of `bootstrap_values` or `last_value`."""
     if last_value is not None:
@@ -30,7 +34,10 @@ def _window(
             raise ValueError(f"{name}: `last_value` does not go with `truncateds`; give `bootstrap_values`")
         return {"last_values": last_value}
     if bootstrap_values is None:
-        return {"last_values": 0.0, "final_values": None if truncateds is None else 0.0}
+        return {
+            "last_values": 0.0,
+            "final_values": None if truncateds is None else rewards.new_zeros(()).expand(rewards.shape),
+        }
     return {
         "last_values": bootstrap_values[:, -1] if bootstrap_values.shape[1] else 0.0,
         "final_values": None if truncateds is None else bootstrap_values,
@@ -68,8 +75,8 @@ def compute_gae(
       ValueError: `last_value` given together with `truncateds` or `bootstrap_values`.
       TypeError, ValueError: as `rl_triton_jax.torch.gae`.
     """
-    window = _window("compute_gae", truncateds, bootstrap_values, last_value)
-    options: dict[str, Any] = dict(gamma=gamma, lambda_=lambda_, with_returns=False, axis=1)
+    window = _window("compute_gae", rewards, truncateds, bootstrap_values, last_value)
+    options: dict[str, Any] = {"gamma": gamma, "lambda_": lambda_, "with_returns": False, "axis": 1}
     return front.gae(rewards, values, terminateds, truncateds, **window, **options).advantages
 
 
@@ -105,7 +112,7 @@ def compute_vtrace(
     Raises:
       as `compute_gae`.
     """
-    window = _window("compute_vtrace", truncateds, bootstrap_values, last_value)
+    window = _window("compute_vtrace", rewards, truncateds, bootstrap_values, last_value)
     targets, advantages = front.vtrace(
         rewards,
         values,
@@ -153,18 +160,18 @@ def compute_lambda_returns(
     Raises:
       TypeError, ValueError: as `rl_triton_jax.torch.lambda_returns`.
     """
-    window = _window("compute_lambda_returns", truncateds, bootstrap_values)
-    after = next_values.clone(memory_format=torch.preserve_format)
-    after[:, -1:] = ((1 - lambda_) * next_values[:, -1:]).add_(
-        lambda_ * (0.0 if bootstrap_values is None else bootstrap_values[:, -1:])
-    )
+    last = (1 - lambda_) * next_values[:, -1:]
+    if bootstrap_values is not None:
+        last = last + lambda_ * bootstrap_values[:, -1:]
+    after = torch.cat([next_values[:, :-1], last], 1)
+    if truncateds is not None:
+        after = torch.where(truncateds != 0, 0.0 if bootstrap_values is None else bootstrap_values, after)
     return front.lambda_returns(
         rewards,
         None,
         terminateds,
         truncateds,
         next_values=after,
-        final_values=window.get("final_values"),
         gamma=gamma,
         lambda_=lambda_,
         axis=1,
@@ -196,7 +203,7 @@ def compute_discounted_returns(
     Raises:
       TypeError, ValueError: as `rl_triton_jax.torch.discounted_returns`.
     """
-    window = _window("compute_discounted_returns", truncateds, bootstrap_values)
+    window = _window("compute_discounted_returns", rewards, truncateds, bootstrap_values)
     return front.discounted_returns(rewards, terminateds, truncateds, **window, gamma=gamma, axis=1)
 
 

@@ -196,12 +196,9 @@ def _fixed_per_return(
         return x.movedim(axis, 0).unsqueeze(axis + 1)
 
     every = (reward.shape[axis], *reward.shape)
-    full = td_lambda_return_estimate(
-        for_each(gamma).expand(every) if isinstance(gamma, Tensor) else gamma,
-        for_each(lmbda).expand(every) if isinstance(lmbda, Tensor) else lmbda,
-        *(x.expand(every) for x in (next_state_value, reward, done, terminated)),
-        time_dim=axis + 1,
-    )
+    gamma, lmbda = (for_each(x).expand(every) if isinstance(x, Tensor) else x for x in (gamma, lmbda))
+    next_state_value, reward, done, terminated = (x.expand(every) for x in (next_state_value, reward, done, terminated))
+    full = td_lambda_return_estimate(gamma, lmbda, next_state_value, reward, done, terminated, time_dim=axis + 1)
     return full.diagonal(dim1=0, dim2=axis + 1).movedim(-1, axis)
 
 

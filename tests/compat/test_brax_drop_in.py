@@ -86,7 +86,9 @@ def test_no_gradient_and_traced_numbers() -> None:
     given = [jnp.asarray(x) for x in problem((9, 5), "both", seed=4)]
 
     def loss(values: Any, discount: Any) -> jax.Array:
-        targets, advantages = compute_gae(*given[:3], values, given[4], lambda_=0.95, discount=discount)
+        targets, advantages = compute_gae(
+            given[0], given[1], given[2], values, given[4], lambda_=0.95, discount=discount
+        )
         return jnp.sum(targets * advantages) + jnp.sum(values)
 
     def step(total: Any, discount: Any) -> tuple[Any, Any]:
@@ -106,7 +108,7 @@ def test_mixed_dtypes_promote() -> None:
     """Brax raises; the field's agents with bfloat16 values meet that."""
     given = problem((9, 5), "both", seed=5)
     low = jnp.asarray(given[3], jnp.bfloat16)
-    targets, advantages = compute_gae(*given[:3], low, given[4], lambda_=0.95)
+    targets, advantages = compute_gae(given[0], given[1], given[2], low, given[4], lambda_=0.95)
     assert targets.dtype == advantages.dtype == jnp.float32
     given[3] = np.asarray(low, np.float32)
     oracle.assert_close(targets, loop(*given, lambda_=0.95, discount=0.99)[0])
