@@ -11,6 +11,7 @@ PYTHON ?= python3
 # The CUDA packages (gigabytes) are installed where there is an NVIDIA driver. CUDA= leaves them out.
 CUDA ?= $(if $(shell command -v nvidia-smi 2>/dev/null),cuda13)
 TORCH ?= torch
+PEERS ?= peers
 DEMO ?=
 PYTEST ?= -n auto --maxprocesses 8 --dist worksteal --durations 12
 
@@ -51,6 +52,7 @@ $(VENV)/examples.stamp: $(SETUP) | $(BIN)/python
 $(VENV)/test.stamp: $(SETUP) | $(VENV)/examples.stamp
 	$(INSTALL) $(call PACKAGE,test)
 	$(if $(TORCH),$(INSTALL) $(TORCH),false) || echo "No torch that goes with constraints.txt: its tests will be skipped."
+	$(if $(PEERS),$(INSTALL) $(call PACKAGE,$(PEERS)),false) || echo "Without the peers: drop-ins are tested against loops alone."
 	$(if $(CUDA),,$(INSTALL) --no-deps jax-cuda13-plugin)
 	touch $@
 
