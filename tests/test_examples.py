@@ -47,3 +47,28 @@ def test_ppo_smoke(tmp_path: Path, env: str, seed: int) -> None:
     if env == "CartPole-v1":  # episodes of some twenty steps: even a smoke run finishes enough of them
         assert int(said["count"]) >= 100
         assert 8 <= float(said["mean"]) <= 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "needs", "last_line"),
+    [
+        ("torch_ppo.py", ("gymnasium",), r"CartPole-v1 seed 0: mean return (\d\d\.\d) over the last 100 episodes, .*"),
+        ("token_gae.py", (), r"mean score (\d\.\d\d) at first, \d\.\d\d over the last updates \(at most 9\.58\); .*"),
+        ("mjx_torch.py", ("brax",), r"inverted_pendulum by mjx: mean return (\d+\.\d) over the last \d+ episodes; .*"),
+        ("brax_ppo.py", ("brax",), r".* ours GAE: mean return (\d+\.\d) at first, \d+\.\d at last, .* gae by \w+"),
+    ],
+)
+def test_other_smokes(program: str, needs: tuple[str, ...], last_line: str) -> None:
+    for package in (*needs, *(() if program == "brax_ppo.py" else ("torch",)), "tqdm"):
+        pytest.importorskip(package)
+    result = subprocess.run(
+        [sys.executable, str(REPOSITORY / "examples" / program), "--smoke"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    line = result.stdout.splitlines()[-1]
+    assert re.fullmatch(last_line, line), line
