@@ -3,6 +3,7 @@
 #   make demo    train PPO and draw its learning curve          DEMO="--env Pendulum-v1 --seed 1"
 #   make test    the test suite                                 PYTEST="-n 2 -m 'not slow'"
 #   make lint    ruff and pyright
+#   make docs    the documentation, into site/
 #   make clean   remove the virtual environment
 #
 # Each prepares .venv first; when nothing changed since, that costs nothing.
@@ -22,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 PACKAGE = --editable '.[$(1)$(if $(CUDA),$(comma)$(CUDA))]'
 SETUP := pyproject.toml constraints.txt Makefile
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/examples.stamp
@@ -35,8 +36,11 @@ lint: $(VENV)/examples.stamp $(VENV)/test.stamp $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
+docs: $(VENV)/test.stamp $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) site
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=python3.12")'
@@ -58,4 +62,8 @@ $(VENV)/test.stamp: $(SETUP) | $(VENV)/examples.stamp
 
 $(VENV)/dev.stamp: $(SETUP) | $(VENV)/test.stamp
 	$(INSTALL) $(call PACKAGE,dev)
+	touch $@
+
+$(VENV)/docs.stamp: $(SETUP) | $(VENV)/test.stamp
+	$(INSTALL) $(call PACKAGE,docs)
 	touch $@

@@ -3,10 +3,10 @@
     python examples/token_gae.py             # a minute on a CPU
     python examples/token_gae.py --smoke
 
-A small recurrent network writes sequences over an alphabet of eight letters. A sequence that stops with the end token has
-terminated; one that reaches the longest length was cut off, and the critic says what the rest would have been worth. At the
-end, each is paid for the letters that follow their predecessor in the alphabet (B after A, A after H). Nothing else is
-known to the learner, so all credit has to travel back over the tokens: that is what `gae_packed` is for.
+A small recurrent network writes sequences over an alphabet of eight letters, until it writes the end token or the longest
+length is reached. Then, and only then, a sequence is paid for the letters that follow their predecessor in the alphabet (B
+after A, A after H). Nothing else is known to the learner, so all credit has to travel back over the tokens: that is what
+`gae_packed` is for. Nothing follows the pay, so the value behind every sequence is 0, also behind one that was stopped.
 
 `cu_seqlens`, the offsets of the sequences in the packed buffer, are what attention kernels for packed sequences take.
 """
@@ -91,11 +91,9 @@ def main() -> None:
         rewards = torch.zeros_like(log_probs)
         rewards[torch.arange(args.sequences, device=device), lengths - 1] = scores
         with torch.no_grad():
-            _, values, _ = model(prefixes)
-        cut_off = tokens.gather(1, lengths[:, None] - 1)[:, 0] != END
-        last_values = torch.where(cut_off, values[:, -1], 0)
+            _, values, _ = model(prefixes[:, :-1])
         advantages, targets = rl_triton_jax.torch.gae_packed(
-            rewards[real], values[:, :-1][real], cu_seqlens, last_values=last_values, gamma=1.0, lambda_=0.95
+            rewards[real], values[real], cu_seqlens, last_values=0.0, gamma=1.0, lambda_=0.95
         )
         packed += advantages.numel()
 

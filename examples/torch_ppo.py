@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="CartPole-v1", help="a Gymnasium environment with discrete actions")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--total-steps", type=int, default=200_000, help="over all environments")
+    parser.add_argument("--total-steps", type=int, default=500_000, help="over all environments")
     parser.add_argument("--num-envs", type=int, default=16)
     parser.add_argument("--num-steps", type=int, default=128, help="of each environment between two updates")
     parser.add_argument("--smoke", action="store_true", help="a few updates only, to see that everything runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -58,4 +59,6 @@ def offered_by(front: FrontEnd, function: Callable[Concatenate[FrontEnd, P], R])
     signature = inspect.signature(function)
     vars(bound)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
     del vars(bound)["__wrapped__"]
+    # Where it can be found again, by pickle or by who reads documentation: the module that offers it, as of a namedtuple.
+    bound.__module__ = sys._getframe(1).f_globals["__name__"]
     return bound

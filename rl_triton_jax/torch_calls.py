@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -135,6 +136,7 @@ def _on_gpu(x: Any) -> bool:
 def remembered(front: Any, function: Callable[Concatenate[Any, P], R]) -> Callable[P, R]:
     """`front.offered_by` for torch: goes straight to the launch where a call of the same kind went before."""
     slow: Callable[..., Any] = offered_by(front, function)
+    slow.__module__ = sys._getframe(1).f_globals["__name__"]  # as in `offered_by`
     compiling, transformation, modes = torch.compiler.is_compiling, torch_ops.transformation, torch_ops.dispatch_modes
     recent = _recent
 

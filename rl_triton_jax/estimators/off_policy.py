@@ -203,8 +203,8 @@ def tree_backup(
         D_t     = delta_t + gamma_t lambda_{t} pi(a_{t+1}|s_{t+1}) c_t D_{t+1},    D_T = 0
 
     Args:
-      rewards, q_values, terminated, truncated, next_expected_q, next_q_values, next_target_probs, gamma, lambda_, axis,
-        implementation: as in `retrace`.
+      rewards, q_values, terminated, truncated, next_expected_q, next_q_values, next_target_probs: as in `retrace`.
+      gamma, lambda_, axis, implementation: as in `retrace`.
       target_probs: shaped as `rewards`: pi(a_t|s_t) of the action taken. Row 0 is not used.
 
     Returns:
