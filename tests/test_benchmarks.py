@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -736,3 +738,19 @@ def test_problems_are_values() -> None:
     """Data and references are made once per problem, so problems must be equal where they are the same."""
     assert GAE.problem(SMALL) == dataclasses.replace(GAE.problem(SMALL, seed=1), seed=0)
     assert make_case(GAE.problem(SMALL)) is make_case(GAE.problem(SMALL))
+
+
+def test_several_devices(tmp_path: Path) -> None:
+    """On virtual CPU devices: the script runs, its numbers are right, and only a spread time axis exchanges anything."""
+    pytest.importorskip("torch")
+    out = tmp_path / "devices.json"
+    command = [sys.executable, "-m", "benchmarks.multi_gpu", "--virtual", "2", "--quick", "--out", str(out)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1], timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(out.read_text())["rows"]
+    assert [(r["kind"], r["devices"]) for r in rows[:4]] == [("weak", 1), ("weak", 2), ("strong", 1), ("strong", 2)]
+    assert [bool(r["collectives"]) for r in rows[:4]] == [False, False, False, True]
+    assert {r["kind"] for r in rows[4:]} == {"torch, each device", "torch, a process for each device"}
+    assert all(r["error"] <= 1e-6 for r in rows)
