@@ -8,9 +8,13 @@ import pickle
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import rl_triton_jax
+from rl_triton_jax.compat.brax import compute_gae
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -76,3 +80,21 @@ def test_code_on_pages_runs(page: str) -> None:
 def test_the_version_is_said_once() -> None:
     citation = (REPOSITORY / "CITATION.cff").read_text()
     assert f"\nversion: {rl_triton_jax.__version__}\n" in citation
+
+
+def test_the_same_data_six_ways() -> None:
+    rows = re.findall(r"^\| .* \| ([\d.]+) \| ([\d.]+) \|", (DOCS / "episode-ends.md").read_text(), re.M)
+    rewards, values, cut = jnp.arange(1.0, 5.0), jnp.asarray([0.5, 1.0, 1.5, 2.0]), jnp.arange(4) == 1
+
+    def gae(rewards: jax.Array, *flags: jax.Array, **options: jax.Array) -> jax.Array:
+        return rl_triton_jax.gae(rewards, values, *flags, last_values=2.5, **options).advantages
+
+    ways = [
+        gae(rewards, truncated=cut, final_values=jnp.full(4, 1.2)),
+        gae(rewards, cut),
+        gae(rewards),
+        gae(rewards, truncated=cut, final_values=jnp.full(4, 1.5)),
+        gae(jnp.where(cut, rewards + 0.99 * values, rewards), cut),
+        compute_gae(cut, jnp.zeros(4), rewards, values, jnp.asarray(2.5), 0.95)[1],
+    ]
+    np.testing.assert_allclose(np.asarray(rows, float), [np.asarray(way[:2]) for way in ways], rtol=1e-6)
