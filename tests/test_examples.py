@@ -18,19 +18,23 @@ LAST_LINE = re.compile(
 )
 
 
+def last_line_of(program: str, *flags: str) -> str:
+    result = subprocess.run(
+        [sys.executable, str(REPOSITORY / "examples" / program), *flags],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()[-1]
+
+
 def run_ppo(out: Path, *flags: str) -> re.Match[str]:
     """What the last line of `examples/ppo.py` says."""
     for package in ("flax", "gymnax", "matplotlib", "optax", "tqdm"):
         pytest.importorskip(package)
-    result = subprocess.run(
-        [sys.executable, str(REPOSITORY / "examples" / "ppo.py"), "--out", str(out), *flags],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    line = result.stdout.splitlines()[-1]
+    line = last_line_of("ppo.py", "--out", str(out), *flags)
     said = LAST_LINE.fullmatch(line)
     assert said is not None, line
     return said
@@ -62,13 +66,5 @@ def test_ppo_smoke(tmp_path: Path, env: str, seed: int) -> None:
 def test_other_smokes(program: str, needs: tuple[str, ...], last_line: str) -> None:
     for package in (*needs, *(() if program == "brax_ppo.py" else ("torch",)), "tqdm"):
         pytest.importorskip(package)
-    result = subprocess.run(
-        [sys.executable, str(REPOSITORY / "examples" / program), "--smoke"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    line = result.stdout.splitlines()[-1]
+    line = last_line_of(program, "--smoke")
     assert re.fullmatch(last_line, line), line

@@ -79,21 +79,7 @@ def generalized_advantage_estimate(
     return advantage, target
 
 
-def vec_generalized_advantage_estimate(
-    gamma: float | Tensor,
-    lmbda: float | Tensor,
-    state_value: Tensor,
-    next_state_value: Tensor,
-    reward: Tensor,
-    done: Tensor,
-    terminated: Tensor | None = None,
-    *,
-    time_dim: int = -2,
-) -> tuple[Tensor, Tensor]:
-    """`generalized_advantage_estimate`."""
-    return generalized_advantage_estimate(
-        gamma, lmbda, state_value, next_state_value, reward, done, terminated, time_dim=time_dim
-    )
+vec_generalized_advantage_estimate = generalized_advantage_estimate
 
 
 def td0_return_estimate(
@@ -221,21 +207,7 @@ def td_lambda_advantage_estimate(
     return returns - state_value
 
 
-def vec_td_lambda_return_estimate(
-    gamma: float | Tensor,
-    lmbda: float | Tensor,
-    next_state_value: Tensor,
-    reward: Tensor,
-    done: Tensor,
-    terminated: Tensor | None = None,
-    rolling_gamma: bool | None = None,
-    *,
-    time_dim: int = -2,
-) -> Tensor:
-    """`td_lambda_return_estimate`."""
-    return td_lambda_return_estimate(
-        gamma, lmbda, next_state_value, reward, done, terminated, rolling_gamma, time_dim=time_dim
-    )
+vec_td_lambda_return_estimate = td_lambda_return_estimate
 
 
 def vec_td_lambda_advantage_estimate(

@@ -50,16 +50,23 @@ def scan_discounted_sum(
         sequence, decay, initial_value = jax.lax.stop_gradient((sequence, decay, initial_value))
     if sequence_lengths is None:
         return linear_recurrence(decay, sequence, initial=initial_value, reverse=reverse)
-    lengths = jnp.asarray(sequence_lengths)
+    return _within("scan_discounted_sum", sequence_lengths, decay, sequence, initial_value, None, reverse)
+
+
+def _within(name: str, lengths: Any, decay: Any, sequence: Any, initial: Any, reset: Any, reverse: bool) -> jax.Array:
+    """`linear_recurrence` over the first `lengths` steps of each column, 0 beyond."""
+    lengths = jnp.asarray(lengths)
     if lengths.shape != sequence.shape[1:2]:
         raise ValueError(
-            f"scan_discounted_sum: `sequence_lengths` has shape {list(lengths.shape)}, expected {list(sequence.shape[1:2])}"
+            f"{name}: `sequence_lengths` has shape {list(lengths.shape)}, expected {list(sequence.shape[1:2])}"
         )
     inside = jnp.arange(sequence.shape[0])[:, None] < lengths
     inside = inside.reshape(inside.shape + (1,) * (sequence.ndim - 2))
     # Going back, the initial value passes unchanged over what is beyond.
     decay, sequence = jnp.where(inside, decay, 1), jnp.where(inside, sequence, 0)
-    return jnp.where(inside, linear_recurrence(decay, sequence, initial=initial_value, reverse=reverse), 0)
+    reset = None if reset is None else reset & inside
+    out = linear_recurrence(decay, sequence, initial=initial, reset=reset, reverse=reverse)
+    return jnp.where(inside, out, 0)
 
 
 def multistep_forward_view(
@@ -98,7 +105,7 @@ def multistep_forward_view(
         return lambda_returns(
             rewards, None, pcontinues == 0, next_values=state_values, gamma=pcontinues, lambda_=lambda_
         )
-    sequence = jnp.where(pcontinues == 0, rewards, rewards + pcontinues * state_values * (1 - lambda_))
-    return scan_discounted_sum(
-        sequence, pcontinues * lambda_, state_values[-1], reverse=True, sequence_lengths=sequence_lengths
-    )
+    ended = jnp.asarray(pcontinues) == 0
+    sequence = jnp.where(ended, rewards, rewards + pcontinues * state_values * (1 - lambda_))
+    decay = pcontinues * lambda_
+    return _within("multistep_forward_view", sequence_lengths, decay, sequence, state_values[-1], ended, True)

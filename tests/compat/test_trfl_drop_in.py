@@ -78,3 +78,13 @@ def test_multistep_forward_view(per_step: bool, lengths: Any) -> None:
         rewards, continues, values, lambda_, sequence_lengths=None if lengths is None else np.asarray(lengths)
     )
     oracle.assert_close(got, right)
+
+
+@pytest.mark.parametrize("lengths", [None, [4]])
+def test_behind_a_zero_nothing_is_read(lengths: Any) -> None:
+    rewards, values = np.ones((2, 4, 1), np.float32)
+    continues = np.asarray([[0.5], [0], [0.5], [0.5]], np.float32)
+    rewards[2] = values[1] = np.nan
+    of = None if lengths is None else np.asarray(lengths)
+    got = trfl.multistep_forward_view(rewards, continues, values, 1.0, sequence_lengths=of)
+    np.testing.assert_array_equal(got[:2, 0], [1.5, 1.0])
