@@ -145,17 +145,17 @@ def _prepare(row: Row, case: Case, provider: Provider, alone: bool) -> Ready | N
     return Ready(case, provider, names, arrays, call)
 
 
-def clock(row: Row, ready: Ready | None, settings: Settings, sets: int = 1) -> Row:
+def clock(row: Row, ready: Ready | None, settings: Settings, sets: int = 1, chained: bool = True) -> Row:
     """Fills in the times of what is ready."""
     try:
         if ready is not None:
-            _clock(row, ready, settings, sets)
+            _clock(row, ready, settings, sets, chained)
     except Exception as error:
         row["error"] = _short(error)
     return row
 
 
-def _clock(row: Row, ready: Ready, settings: Settings, sets: int) -> None:
+def _clock(row: Row, ready: Ready, settings: Settings, sets: int, chained: bool) -> None:
     case, provider, call, arrays = ready.case, ready.provider, ready.call, ready.arrays
     problem, effort, framework = case.problem, settings.effort, FRAMEWORKS[provider.framework]
     row["bytes"] = problem.op.count_bytes(problem, case.inputs)
@@ -182,13 +182,15 @@ def _clock(row: Row, ready: Ready, settings: Settings, sets: int) -> None:
         return
     if provider.framework == "torch" and why_no_cupti() is None:
         row["graph_us"] = graph_time(lambda: call(*arrays))
+    if not chained:
+        return
     short, long = settings.chains
     if provider.slow_compile:
         long = max(min(long, SLOW_CHAIN), short + 1)
     if why_no_chain(problem, provider, long, timed.us) is None:
-        chained = [framework.compile(ready.names, _chain(problem, provider, n), arrays)[0] for n in (short, long)]
+        calls = [framework.compile(ready.names, _chain(problem, provider, n), arrays)[0] for n in (short, long)]
         row["marginal_us"], row["marginal_spread_us"] = marginal_time(
-            lambda: chained[0](*arrays), lambda: chained[1](*arrays), long - short, framework.block, effort.chain_reps
+            lambda: calls[0](*arrays), lambda: calls[1](*arrays), long - short, framework.block, effort.chain_reps
         )
         row["chains"] = [short, long]
 
@@ -202,6 +204,7 @@ class Job(NamedTuple):
     problem: Problem
     provider: Provider
     sets: int = 1  # of buffers, used in turn
+    chained: bool = True  # whether marginal_us is wanted, which takes long
 
     @property
     def rank(self) -> int:
@@ -216,11 +219,12 @@ class Job(NamedTuple):
 def measure_jobs(jobs: Sequence[Job], settings: Settings) -> Iterator[Row]:
     """A row of each job. All are prepared at once, each by a thread of its own, before the first is timed."""
     if len(jobs) == 1:
-        yield measure_row(jobs[0].problem, jobs[0].provider, settings, jobs[0].sets)
+        job = jobs[0]
+        yield clock(*prepare(job.problem, job.provider, job.sets), settings, job.sets, job.chained)
         return
     with ThreadPoolExecutor(len(jobs)) as pool:
         # The cases first, once each; what goes wrong there goes wrong again in `prepare`, which says so.
         wait([pool.submit(make_case, problem) for problem in dict.fromkeys(job.problem for job in jobs)])
         prepared = list(pool.map(lambda job: prepare(job.problem, job.provider, job.sets, alone=False), jobs))
     for job in jobs:
-        yield clock(*prepared.pop(0), settings, job.sets)
+        yield clock(*prepared.pop(0), settings, job.sets, job.chained)

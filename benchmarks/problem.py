@@ -16,8 +16,8 @@ from .shapes import Shape
 
 Inputs = Mapping[str, Any]
 Scan = Callable[[Any, Any], Any]  # (a, b) -> y of y_t = a_t y_next + b_t
-Variant = Literal["plain", "truncation", "first_output"]
-VARIANTS: tuple[Variant, ...] = ("plain", "truncation", "first_output")
+Variant = Literal["plain", "truncation", "first_output", "truncation_first_output"]
+VARIANTS: tuple[Variant, ...] = ("plain", "truncation", "first_output", "truncation_first_output")
 # What an input holds, and so its shape: steps of all environments ("unit" is in [0, 1), "flag" one byte), "edge" one number
 # per environment, "actions" and "probs" one for each action of a step, which sum to 1 in the latter.
 Kind = Literal["normal", "unit", "flag", "edge", "actions", "probs"]
@@ -149,8 +149,8 @@ class Op(abc.ABC):
             self,
             shape,
             dtype,
-            self.outputs[:1] if variant == "first_output" else self.outputs,
-            variant == "truncation",
+            self.outputs[:1] if variant.endswith("first_output") else self.outputs,
+            variant.startswith("truncation"),
             actions if {"actions", "probs"} & set(self.inputs.values()) else None,
             seed=seed,
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .ops import all_ops
 from .rows import Results, Row, latest, load
 from .run import RESULTS
 from .shapes import Shape
@@ -170,16 +171,18 @@ def _marginal_table(by_shape: dict[Shape, dict[str, Row]]) -> list[str]:
     ]
 
 
+def _label(group: Group) -> str:
+    op, outputs, actions = group[0], group[3], group[5]
+    few = f", {outputs} only" if len(outputs.split(",")) < len(all_ops()[op].outputs) else ""
+    return f"`{op}`{few}" + (f", {actions} actions" if actions else "")
+
+
 def _overview(rows: Iterable[Row]) -> list[str]:
-    """All estimators of a light run: a table for each layout."""
+    """All estimators of a run that is not about one: a table for each layout."""
     groups = [(group, by_shape) for group, by_shape in grouped(rows).items() if _names(by_shape, "device_us")]
     lines: list[str] = []
     for key in sorted({(layout, dtype, truncation) for (_, layout, dtype, _, truncation, _, _), _ in groups}):
-        here = {
-            f"`{group[0]}`" + (f", {group[5]} actions" if group[5] else ""): by_shape
-            for group, by_shape in groups
-            if (group[1], group[2], group[4]) == key
-        }
+        here = {_label(group): by_shape for group, by_shape in groups if (group[1], group[2], group[4]) == key}
         names = dict.fromkeys(shape for by_shape in here.values() for shape in by_shape)
         columns = sorted(names, key=lambda shape: (shape.T * shape.N, shape.T))
 
@@ -224,7 +227,7 @@ def readme_block(results: Sequence[Results]) -> str:
     lines: list[str] = []
     for device in sorted({r["header"]["device"] for r in real}):
         here = [r for r in real if r["header"]["device"] == device]
-        light = [r for r in here if r["header"].get("light")]
+        light = [r for r in here if r["header"].get("light") or r["header"].get("targets")]
         lines += ["", f"**{device}.** Device time, µs (ratio to ours)."]
         for group, by_shape in grouped(latest(r for r in here if r not in light).values()).items():
             if group[-1] == "warm" and _names(by_shape, "device_us"):

@@ -7,19 +7,20 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import environment, shapes
 from .bench import Job, Settings, measure_jobs, measure_row
+from .check import TARGETS, Target, load_targets
 from .floors import Floors, l2_bytes, sets_to_rotate
 from .measure import LIGHT, QUICK, Effort, why_no_cupti
 from .ops import all_ops
 from .problem import ACTIONS, VARIANTS, Problem
 from .provider import Provider
 from .providers import all_providers
-from .rows import Results, Row, save
+from .rows import KEY, Results, Row, save
 
 RESULTS = Path(__file__).parent / "results"
 BANDWIDTH_BYTES = 1 << 31  # far beyond any L2
@@ -44,6 +45,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=shapes.TARGETS,
         help=f"comma list of {', '.join(shapes.SETS)}, TxN (time-major), b:NxT (batch-major)",
     )
+    parser.add_argument(
+        "--targets",
+        nargs="?",
+        type=Path,
+        const=TARGETS,
+        help="exactly what targets.json (or another file) looks at, beside associative_scan; not ops, shapes and so on",
+    )
     parser.add_argument("--dtypes", type=_comma_list, default=["float32"])
     parser.add_argument("--variants", type=_comma_list, default=["plain"], help=f"comma list of {', '.join(VARIANTS)}")
     parser.add_argument("--providers", type=_comma_list, help=f"comma list of {', '.join(all_providers())}")
@@ -63,8 +71,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--workers",
         type=int,
-        help=f"rows compiled and checked at once, before they are timed one by one: 1, or with --light up to {MOST_WORKERS}; "
-        "compile_s is left out when more than one",
+        help="rows compiled and checked at once, before they are timed one by one; compile_s is left out when more than one "
+        f"(1, or with --light or --targets up to {MOST_WORKERS})",
     )
     parser.add_argument("--quick", action="store_true", help="few repetitions: to see that everything runs")
     parser.add_argument("--max-seconds", type=float, default=270, help="rows not begun by then are dropped, and listed")
@@ -75,7 +83,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if len(chains) != 2 or not 0 < chains[0] < chains[1]:
         parser.error("--chains expects two increasing numbers")
     args.chains = chains
-    args.workers = args.workers or (min(os.cpu_count() or 1, MOST_WORKERS) if args.light else 1)
+    many = min(os.cpu_count() or 1, MOST_WORKERS)
+    args.workers = args.workers or (many if args.light or args.targets else 1)
     if args.workers < 1 or args.actions < 1:
         parser.error("--workers and --actions expect a positive number")
     if args.light:
@@ -92,6 +101,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+def _why_not(provider: Provider) -> str | None:
+    if importlib.util.find_spec(provider.framework) is None:
+        return f"{provider.framework} is not installed"
+    return provider.why_not()
+
+
 def choose_providers(args: argparse.Namespace) -> tuple[list[Provider], dict[str, str]]:
     """The providers to measure, and why the others that were meant cannot run here."""
     wanted = [
@@ -101,8 +116,7 @@ def choose_providers(args: argparse.Namespace) -> tuple[list[Provider], dict[str
     ]
     unavailable: dict[str, str] = {}
     for provider in wanted:
-        missing = importlib.util.find_spec(provider.framework) is None
-        why = f"{provider.framework} is not installed" if missing else provider.why_not()
+        why = _why_not(provider)
         if why:
             unavailable[provider.name] = why
     chosen = [p for p in wanted if p.name not in unavailable]
@@ -159,6 +173,36 @@ def plan(args: argparse.Namespace, providers: Sequence[Provider]) -> tuple[list[
     return sorted(jobs, key=lambda job: job.rank), dropped, unavailable
 
 
+def plan_targets(targets: Iterable[Target], seed: int) -> tuple[list[Job], list[str], dict[str, str]]:
+    """As `plan`: the rows that targets look at, and `associative_scan` on the same problems."""
+    wanted: dict[tuple[Problem, str], bool] = {}
+    for target in targets:
+        keys = [dict(zip(KEY, key, strict=True)) for key in target.rows()]
+        keys += [keys[0] | {"provider": "associative_scan"}]
+        for key in keys:
+            op = all_ops()[key["op"]]
+            outputs = tuple(key["outputs"].split(","))
+            shape = shapes.Shape(key["layout"], key["T"], key["N"])
+            problem = Problem(op, shape, key["dtype"], outputs, key["truncation"], key["actions"], seed=seed)
+            chained = target.metric == "marginal_us"
+            wanted[problem, key["provider"]] = wanted.get((problem, key["provider"]), False) or chained
+    jobs: list[Job] = []
+    dropped: list[str] = []
+    unavailable: dict[str, str] = {}
+    for (problem, name), chained in wanted.items():
+        provider = all_providers()[name]
+        missing = _why_not(provider)
+        why = missing or provider.why_not_problem(problem)
+        if why:
+            unavailable[name if missing else f"{problem.op.name} {name}"] = why
+        elif _too_large(problem):
+            dropped.append(f"{problem.label} {name}: not enough memory")
+        else:
+            jobs.append(Job(problem, provider, chained=chained))
+    # Data are made once for a problem; baselines are what a spent budget leaves out.
+    return sorted(jobs, key=lambda job: job.rank), dropped, unavailable
+
+
 def batches(jobs: Sequence[Job], workers: int) -> Iterator[list[Job]]:
     """Runs of at most `workers` jobs that fit into an eighth of the memory together."""
     most = (environment.memory_bytes() or 0) / 8
@@ -209,21 +253,25 @@ def main(argv: Sequence[str] | None = None, log: Callable[[str], None] = print) 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     began = time.monotonic()
     args = parse(argv)
-    if "float64" in args.dtypes:
+    if "float64" in args.dtypes and not args.targets:
         import jax
 
         jax.config.update("jax_enable_x64", True)
     effort = QUICK if args.quick else LIGHT if args.light else Effort()
     settings = Settings(effort, args.chains, Floors(effort, args.light), args.light)
-    providers, unavailable = choose_providers(args)
-    jobs, dropped, impossible = plan(args, providers)
-    unavailable |= impossible
+    if args.targets:
+        jobs, dropped, unavailable = plan_targets(load_targets(args.targets), args.seed)
+        providers = list(dict.fromkeys(job.provider for job in jobs))
+    else:
+        providers, unavailable = choose_providers(args)
+        jobs, dropped, impossible = plan(args, providers)
+        unavailable |= impossible
     header = environment.describe()
     device = re.sub(r"[^a-z0-9]+", "-", header["device"].lower()).strip("-")
     folder = args.out or RESULTS / device
     folder.mkdir(parents=True, exist_ok=True)
     stamp = re.sub(r"[^0-9]", "", header["date"])[:14]
-    ops = ["ops"] if len(args.ops) > 3 else args.ops
+    ops = ["targets"] if args.targets else ["ops"] if len(args.ops) > 3 else args.ops
     path = folder / f"{args.name or '-'.join([args.suite, *ops, stamp])}.json"
     header |= {
         "copy_gb_s": float(f"{settings.floors.bandwidth(BANDWIDTH_BYTES if why_no_cupti() is None else 1 << 24):.4g}"),
@@ -231,6 +279,7 @@ def main(argv: Sequence[str] | None = None, log: Callable[[str], None] = print) 
         "l2_bytes": l2_bytes(),
         "quick": args.quick,
         "light": args.light,
+        "targets": bool(args.targets),
         "workers": args.workers,
         "seed": args.seed,
         "unavailable": unavailable,

@@ -595,10 +595,9 @@ def _row(T: int, N: int, provider: str, **fields: Any) -> Row:
 
 @pytest.fixture
 def made_up() -> Results:
-    limits = [(t["T"], t["N"], t["metric"], t["max"]) for t in check.load_targets()]
     rows = [
-        _row(T, N, "ours_xla_triton", **{"device_us": 4.0, "compile_s": 0.05, metric: limit * 0.5})
-        for T, N, metric, limit in limits
+        _row(20, 256, "ours_xla_triton", device_us=4.0, compile_s=0.05, marginal_us=1.0),
+        _row(128, 4096, "ours_xla_triton", device_us=3.0, compile_s=0.05),
     ]
     rows.append(_row(128, 4096, "associative_scan", device_us=12.0, marginal_us=20.0, compile_s=0.7))
     header = {
@@ -623,28 +622,103 @@ def _write(path: Path, results: Results) -> str:
     return str(path)
 
 
-def test_check_passes_when_every_target_is_met(tmp_path: Path, made_up: Results, said: list[str]) -> None:
-    assert check.main([_write(tmp_path / "r.json", made_up)], log=said.append) == 0
-    assert sum("0.50" in line and " met " in line for line in said) == len(check.load_targets())
+@pytest.fixture
+def targets(tmp_path: Path) -> str:
+    """Met by `made_up` with room to spare: one bound of each kind."""
+    defaults = {"device": "NVIDIA H200", "ops": ["gae"], "dtype": "float32", "truncation": False, "warm": "warm"}
+    defaults |= {"metric": "device_us", "providers": [["ours_jax_triton", "ours_xla_triton"]]}
+    found = [
+        {"shapes": "20x256,128x4096", "max": 8},
+        {"shapes": "20x256", "metric": "marginal_us", "max": 2},
+        {"shapes": "128x4096", "of": {"provider": "associative_scan"}, "max": 0.5},
+        {"shapes": "128x4096", "metric": "over_copy_us", "max": 2},
+        {"shapes": "128x4096", "metric": "compile_s", "min": 0.025},
+    ]
+    path = tmp_path / "targets.json"
+    path.write_text(json.dumps({"defaults": defaults, "targets": found}))
+    return str(path)
 
 
-def test_check_fails_on_a_miss(tmp_path: Path, made_up: Results, said: list[str]) -> None:
-    made_up["rows"][0]["device_us"] = 1e6
-    assert check.main([_write(tmp_path / "r.json", made_up)], log=said.append) == 1
+def test_check_passes_when_every_target_is_met(tmp_path: Path, made_up: Results, targets: str, said: list[str]) -> None:
+    assert check.main([_write(tmp_path / "r.json", made_up), "--targets", targets], log=said.append) == 0
+    assert [line.split()[-4:] for line in said[1:-1]] == [
+        ["4", "0.50", "met", "ours_xla_triton"],
+        ["3", "0.38", "met", "ours_xla_triton"],
+        ["1", "0.50", "met", "ours_xla_triton"],
+        ["0.25", "0.50", "met", "ours_xla_triton"],
+        ["1", "0.50", "met", "ours_xla_triton"],
+        ["0.05", "2.00", "met", "ours_xla_triton"],
+    ]
+    assert said[-1] == "6 of 6 targets met"
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "value"),
+    [
+        (0, "device_us", 1e6),
+        (0, "marginal_us", 3.0),
+        (1, "compile_s", 0.01),
+        (2, "device_us", 5.9),
+        (1, "copy_us", 0.9),
+    ],
+)
+def test_check_fails_on_a_miss(
+    row: int, field: str, value: float, tmp_path: Path, made_up: Results, targets: str, said: list[str]
+) -> None:
+    made_up["rows"][row] |= {field: value}  # type: ignore[misc]
+    assert check.main([_write(tmp_path / "r.json", made_up), "--targets", targets], log=said.append) == 1
     assert sum("MISSED" in line for line in said) == 1
 
 
+def test_a_light_run_counts_where_no_other_does(made_up: Results, targets: str) -> None:
+    first = check.load_targets(Path(targets))[0]
+    light = copy.deepcopy(made_up)
+    light["header"] |= {"date": "2020-01-02T00:00:00+00:00", "light": True}
+    light["rows"][0]["device_us"] = 7.0
+    assert check.judge(first, [made_up, light]).measured == 4.0
+    assert check.judge(first, [light]).measured == 7.0
+    light["header"]["quick"] = True
+    assert check.judge(first, [light]).measured is None
+
+
+def test_a_run_measures_what_targets_look_at(tmp_path: Path, targets: str) -> None:
+    """Every row that some target needs is planned, on this package's side and on the other."""
+    jobs, dropped, unavailable = run.plan_targets(check.load_targets(), seed=0)
+    planned = {(job.problem.label, job.provider.name) for job in jobs}
+    assert len(planned) == len(jobs)
+    # Without a GPU only the baselines are left.
+    missing = {name.split()[-1] for name in unavailable} | {line.split(":")[0].split()[-1] for line in dropped}
+    for target in check.load_targets():
+        for key in target.rows():
+            op, layout, T, N, dtype, provider, outputs, truncation, actions, _ = key
+            problem = Problem(
+                all_ops()[op], shapes.Shape(layout, T, N), dtype, tuple(outputs.split(",")), truncation, actions
+            )
+            assert (problem.label, provider) in planned or provider in missing, (problem.label, provider)
+    args = ["--targets", targets, "--quick", "--workers", "2", "--out", str(tmp_path), "--name", "r"]
+    (results,) = load([run.main(args, log=lambda _: None)])
+    assert {(r["provider"], r["T"]) for r in results["rows"]} >= {("associative_scan", 20), ("associative_scan", 128)}
+    assert not [row["error"] for row in results["rows"] if row["error"]]
+
+
+def test_committed_targets_are_told_apart() -> None:
+    labels = [(target.label, target.providers) for target in check.load_targets()]
+    assert len(set(labels)) == len(labels) > 100
+
+
 @pytest.mark.parametrize("device", ["NVIDIA H200", "another"])
-def test_check_fails_on_what_was_not_measured(tmp_path: Path, made_up: Results, said: list[str], device: str) -> None:
+def test_check_fails_on_what_was_not_measured(
+    tmp_path: Path, made_up: Results, targets: str, said: list[str], device: str
+) -> None:
     made_up["header"]["device"] = device
     if device == "NVIDIA H200":
         del made_up["rows"][0]
-    assert check.main([_write(tmp_path / "r.json", made_up)], log=said.append) == 1
+    assert check.main([_write(tmp_path / "r.json", made_up), "--targets", targets], log=said.append) == 1
 
 
-def test_check_fails_on_a_wrong_row_of_ours(tmp_path: Path, made_up: Results, said: list[str]) -> None:
+def test_check_fails_on_a_wrong_row_of_ours(tmp_path: Path, made_up: Results, targets: str, said: list[str]) -> None:
     made_up["rows"].append(_row(7, 5, "ours_torch", error="refused: relative error 1"))
-    assert check.main([_write(tmp_path / "r.json", made_up)], log=said.append) == 1
+    assert check.main([_write(tmp_path / "r.json", made_up), "--targets", targets], log=said.append) == 1
     assert "FAILED ROW" in said[-1]
 
 
@@ -702,7 +776,6 @@ def test_light_runs_are_tables_of_their_own(made_up: Results) -> None:
     assert "| `gae` | - | 3 |" in block
     assert report.grouped(latest([made_up]).values())  # the full run's tables stay as they were
     assert report.readme_block([made_up]).splitlines()[2:8] == block.splitlines()[2:8]
-    assert all(check.judge(target, [made_up, light]).met for target in check.load_targets())
 
 
 def test_what_became_slower_is_told_from_noise(tmp_path: Path, made_up: Results, said: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..problem import Inputs, Op, Problem
+from ..problem import VARIANTS, Inputs, Op, Problem
 from ..transitions import FINAL_VALUES, STATE_VALUES, State, Walk, stops, td_errors
 
 
@@ -17,7 +17,7 @@ class Gae(Op):
     inputs = STATE_VALUES
     inputs_if_truncated = FINAL_VALUES
     fed = ("rewards", "values")
-    variants = ("plain", "truncation", "first_output")
+    variants = VARIANTS
 
     def reference(self, problem: Problem, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         walk = Walk(problem, inputs)
