@@ -177,15 +177,15 @@ def plan_targets(targets: Iterable[Target], seed: int) -> tuple[list[Job], list[
     """As `plan`: the rows that targets look at, and `associative_scan` on the same problems."""
     wanted: dict[tuple[Problem, str], bool] = {}
     for target in targets:
-        keys = [dict(zip(KEY, key, strict=True)) for key in target.rows()]
-        keys += [keys[0] | {"provider": "associative_scan"}]
-        for key in keys:
-            op = all_ops()[key["op"]]
-            outputs = tuple(key["outputs"].split(","))
-            shape = shapes.Shape(key["layout"], key["T"], key["N"])
-            problem = Problem(op, shape, key["dtype"], outputs, key["truncation"], key["actions"], seed=seed)
+        rows: list[dict[str, Any]] = [dict(zip(KEY, key, strict=True)) for key in target.rows()]
+        rows.append(rows[0] | {"provider": "associative_scan"})
+        for row in rows:
+            shape = shapes.Shape(row["layout"], row["T"], row["N"])
+            outputs = tuple(row["outputs"].split(","))
+            op = all_ops()[row["op"]]
+            problem = Problem(op, shape, row["dtype"], outputs, row["truncation"], row["actions"], seed=seed)
             chained = target.metric == "marginal_us"
-            wanted[problem, key["provider"]] = wanted.get((problem, key["provider"]), False) or chained
+            wanted[problem, row["provider"]] = wanted.get((problem, row["provider"]), False) or chained
     jobs: list[Job] = []
     dropped: list[str] = []
     unavailable: dict[str, str] = {}
