@@ -79,6 +79,10 @@ ESTIMATORS = (
     *_batch_major((4096, 128), (32768, 16), (16384, 512)),
 )
 
+# For curves: time against T at one N, and against N at one T.
+LENGTHS = _time_major(*((T, 4096) for T in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)))
+WIDTHS = _time_major(*((128, N) for N in (4, 64, 256, 1024, 4096, 16384, 32768, 65536)))
+
 # Odd sizes, small enough for a CPU.
 SMOKE = (*_time_major((7, 5)), *_batch_major((3, 17)))
 
@@ -87,6 +91,8 @@ SETS: dict[str, tuple[Shape, ...]] = {
     "users": USERS,
     "sweep": SWEEP,
     "estimators": ESTIMATORS,
+    "lengths": LENGTHS,
+    "widths": WIDTHS,
     "smoke": SMOKE,
 }
 

@@ -64,7 +64,8 @@ def test_speed_up() -> None:
     assert figure is not None
     # At 16x128 there is no baseline.
     assert [text.get_text() for text in figure.axes[0].texts] == ["4.0", "4.0", "4.0"]
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), [[2, 2, 2]])
+    shown: Any = figure.axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, [[2, 2, 2]])
 
 
 def test_fractions() -> None:
