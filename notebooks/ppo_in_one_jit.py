@@ -44,6 +44,12 @@ env, env_params = gymnax.make("CartPole-v1")
 
 
 # %%
+def normal(scale):
+    # Orthogonal initialisation, usual in PPO, is a QR decomposition, and jaxlib 0.10 can wait for ever for several side by
+    # side on a CPU of two cores: those of several seeds under vmap.
+    return nn.initializers.variance_scaling(scale, "fan_in", "truncated_normal")
+
+
 class MLP(nn.Module):
     outputs: int
     scale: float
@@ -51,11 +57,11 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x):
         for _ in range(2):
-            x = nn.tanh(nn.Dense(64, kernel_init=nn.initializers.orthogonal(2**0.5))(x))
-        return nn.Dense(self.outputs, kernel_init=nn.initializers.orthogonal(self.scale))(x)
+            x = nn.tanh(nn.Dense(64, kernel_init=normal(2.0))(x))
+        return nn.Dense(self.outputs, kernel_init=normal(self.scale))(x)
 
 
-actor, critic = MLP(env.action_space(env_params).n, 0.01), MLP(1, 1.0)
+actor, critic = MLP(env.action_space(env_params).n, 1e-4), MLP(1, 1.0)
 optimizer = optax.chain(
     optax.clip_by_global_norm(0.5),
     optax.adam(optax.linear_schedule(1e-3, 0.0, updates * epochs * minibatches), eps=1e-5),
