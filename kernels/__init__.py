@@ -11,8 +11,8 @@ Vocabulary, the same in every file here:
 * **step / finish**: the estimator's two on-chip functions (`coefficients/<estimator>.py`):
   `step(x, near, first, HAS) -> (a, b, reset)` and `finish(x, near, first, y, before, HAS) -> outputs`. `x` holds the
   operands, `near` those of them whose neighbour is wanted (flags as numbers), `first` is true at the first (real) step of the
-  walk, `before` is the carry; `HAS[k]` says whether operand k was given. FIRST and LOOKBACK say whether `first` under a mask
-  and `before` are wanted at all: they cost something in some schedules.
+  walk, `before` is the carry; `HAS[k]` says whether operand k was given. Coefficients are tensors, constants too (`tl.full`).
+  FIRST and LOOKBACK say whether `first` under a mask and `before` are wanted at all: they cost something in some schedules.
 * **descriptor** of an operand, a constexpr tuple `(slot, kind, flag, time, offset, where, *levels)`: which pointer, how it
   varies (kinds in `operands.py`), whether it is a truth value (2: one that guards the loads of another), then *codes* for its
   strides along time and over the batch axes (innermost first): 0 and 1 stand for themselves, k >= 2 for entry k-2 of the

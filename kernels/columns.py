@@ -9,7 +9,7 @@ before any arithmetic or store: the compiler never moves a load over a store.
 import triton
 import triton.language as tl
 
-from .combine import apply, at, compose, compose_both, mark
+from .combine import apply, at, compose, compose_both, madd, mark
 from .operands import (
     all_fixed,
     all_offsets,
@@ -215,7 +215,7 @@ def columns(
                 a, b, reset, _, walked = advance(
                     rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
-                b_b = tl.where(reset, b, a * b_b + b)
+                b_b = tl.where(reset, b, madd(a, b_b, b))
                 b_a = mark(a * b_a, reset, ACC)
             if MODE == 1:
                 if C > 1:
@@ -239,7 +239,7 @@ def columns(
                     rows[i], ms[i], walked, o_s + i == 0, zeros, STEP, OPS, NEAR, HAS, MASKED, SEEN, ACC
                 )
                 before = carry
-                carry = tl.where(reset, b, a * carry + b)
+                carry = tl.where(reset, b, madd(a, carry, b))
                 results = FINISH(rows[i], walked, begins, carry, before, HAS)
                 t = (T - 1 - o_s - i) if BACKWARD else (o_s + i)
                 live = m_cn & (o_s + i < last)

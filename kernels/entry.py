@@ -17,7 +17,7 @@ import triton.language as tl
 def estimator_functions(name: str, schedule: str):
     """The `step` and `finish` of an estimator; windows look at the value that `follows` a step instead."""
     module = importlib.import_module(f"{__package__}.coefficients.{name}")
-    return module.step, module.follows if schedule == "windows" else module.finish
+    return module.step, module.follows if schedule.startswith("windows") else module.finish
 
 
 def _pack(names):

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .combine import apply, at, compose
+from .combine import apply, at, compose, madd
 
 # Kinds of operand, by how it varies. The numbers are part of the descriptors that `plan` makes.
 ABSENT: tl.constexpr = tl.constexpr(0)
@@ -139,7 +139,7 @@ def fold_some(
             ps = ps + (load(ins, o_p + i * by_p, live, OPS, P, ACC, FULL),)
     for i in tl.static_range(COUNT):
         if OPS[K][1] == 5:
-            folded = folded + qs[i] * ps[i]
+            folded = madd(qs[i], ps[i], folded)
         else:
             folded = tl.where((qs[i] > folded) | (qs[i] != qs[i]), qs[i], folded)
     return folded

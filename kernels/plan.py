@@ -150,8 +150,19 @@ def _parts(programs: int, tiles: int, wanted: int, narrow: int) -> int:
     return max(1, min(512 // narrow, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
 
 
-def _windows(warps: int, U: int, BN: int) -> Choice:
-    return Choice("windows", (("U", U), ("BN", BN), ("STAGES", 1)), warps)
+# Beyond this a window is walked by *windows* where time is contiguous too: reading arrays once for every place in it costs more
+# than reading them without neighbours.
+LONGEST_ROW_WINDOW = 32
+
+
+def _windows(problem: Problem, narrow: int) -> Choice:
+    T, n = problem.steps, problem.window
+    U = max(1, min(8, _power_of_two(n)) // narrow)
+    if time_is_contiguous(problem) and n <= LONGEST_ROW_WINDOW:
+        BT = min(_power_of_two(T), 256 // narrow)
+        R = max(1, 128 // narrow // BT)
+        return Choice("windows_rows", (("U", min(n, 4 // narrow)), ("R", R), ("BT", BT)), max(1, R * BT // 64))
+    return Choice("windows", (("U", U), ("BN", 32)), 1)
 
 
 def choose(problem: Problem, device: Device) -> Choice:
@@ -163,7 +174,7 @@ def choose(problem: Problem, device: Device) -> Choice:
     folds = any(isinstance(operand, Fold) for operand in problem.operands)
     narrow = 2 if folds or problem.accumulate.endswith("64") else 1  # half the elements, for twice the registers
     if problem.window:
-        return _windows(1, max(1, min(8, _power_of_two(problem.window)) // narrow), 32)
+        return _windows(problem, narrow)
     if time_is_contiguous(problem):
         return _choose_rows(problem, device, narrow)
     return _choose_columns(problem, device, narrow)
@@ -293,8 +304,7 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
     init, mask = len(table) - 2, len(table) - 1
     table += members
     results = tuple(_describe(array, outs, strides, which) for array, which in written)
-    if choice.schedule == "windows":
-        wide = choice["BN"]
+    if problem.window:
         constants = (
             ("OPS", tuple(table)),
             ("NEAR", tuple(k for k, _ in problem.near)),
@@ -304,23 +314,24 @@ def build(problem: Problem, choice: Choice, device: Device, flags: tuple[bool, .
             ("LEVELS", len(problem.sizes)),
             ("ACC", problem.accumulate),
             ("WINDOW", problem.window),
-            ("U", choice["U"]),
-            ("BN", wide),
+            *choice.sizes,
         )
-        ints = (T, N, *problem.sizes[:-1], *strides.table)
-        grid = (-(-N // wide) * -(-T // problem.window), 1, 1)
+        by_row = choice.schedule == "windows_rows"
+        down, wide = (choice["BT"], choice["R"]) if by_row else (problem.window, choice["BN"])
+        if not by_row:
+            take(T * N)
         launch_all = Launch(
             choice.schedule,
             problem.estimator,
             tuple(ins),
-            (*outs, -1),
-            ints,
+            (*outs, *range(-1, -1 - len(scratch), -1)),
+            (T, N, *problem.sizes[:-1], *strides.table),
             constants,
-            grid,
+            (-(-N // wide) * -(-T // down), 1, 1),
             choice.num_warps,
             1,
         )
-        return Plan((launch_all,), (T * N,))
+        return Plan((launch_all,), tuple(scratch))
     tile = choice["C"] * choice["L"] if choice.schedule == "columns" else choice["BT"]
     wide = choice["BN"] if choice.schedule == "columns" else choice["R"]
     common = (

@@ -10,6 +10,7 @@ whatever WINDOW is.
 import triton
 import triton.language as tl
 
+from .combine import madd
 from .operands import (
     all_fixed,
     all_offsets,
@@ -98,10 +99,10 @@ def windows(
         for i in tl.static_range(U):
             t = i_n * 0 + start + 1 + s + i
             a, b, reset, follows = steps[i]
-            b_b = tl.where(ended, b_b, b_a * b + b_b)
+            b_b = tl.where(ended, b_b, madd(b_a, b, b_b))
             b_a = tl.where(ended, b_a, b_a * a)
             ended = ended | reset
-            value = tl.where(ended, b_b, b_a * follows + b_b)
+            value = tl.where(ended, b_b, madd(b_a, follows, b_b))
             tl.store(scratch + t * N, value, mask=m_n & (t < stop))
     tl.debug_barrier()
 
@@ -126,10 +127,10 @@ def windows(
             a, b, reset, follows = steps[i]
             beyond_last = tl.where(t == start + WINDOW - 1, follows, beyond_last)
             reset = reset & live
-            b_b = tl.where(live, tl.where(reset, b, a * b_b + b), b_b)
+            b_b = tl.where(live, tl.where(reset, b, madd(a, b_b, b)), b_b)
             b_a = tl.where(live, a * b_a, b_a)
             ended = ended | reset
             y = tl.where(t == start, beyond_last, beyond[i])
-            out = tl.where(ended, b_b, b_a * y + b_b)
+            out = tl.where(ended, b_b, madd(b_a, y, b_b))
             o = column_offsets(ints, i_n, OUTS, 0, LEVELS) + t * number(ints, OUTS[0][3], 1 + LEVELS)
             tl.store(outs[OUTS[0][0]] + o, out.to(outs[OUTS[0][0]].dtype.element_ty), mask=live)

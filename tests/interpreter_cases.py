@@ -121,6 +121,13 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
                 if case.name == "gae" or ("mask" in case.arguments and choice.parts > 1):
                     continue  # tried above; the plan never splits a masked walk
                 yield f"{case.label}, {where}", case.name, {**case.arguments, "axis": axis}, choice
+    for n, U in ((1, 1), (2, 2), (5, 2), (9, 4), (20, 4)):  # small tiles, so that windows reach over some
+        choice = planning.Choice("windows_rows", (("U", U), ("R", 2), ("BT", 4)), 1)
+        for case in estimator_cases.cases((3, 13), 1, seed=n):
+            if case.name == "n_step_returns":
+                yield f"{case.label}, n={n} in rows", case.name, {**case.arguments, "axis": 1, "n": n}, choice
+    (case,) = (c for c in estimator_cases.cases((2, 50), 1, seed=1) if c.label.endswith("3 steps"))
+    yield "a long window in rows", case.name, {**case.arguments, "axis": 1, "n": 40}, None
     three = oracle.gae_problem(5, (6, 3, 4), 0)
     for name in ("terminated", "truncated"):  # one flag for all agents: two levels of columns
         three[name] = three[name][:, :, :1]

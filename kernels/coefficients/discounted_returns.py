@@ -3,11 +3,13 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
+
 
 @triton.jit
 def step(x, near, first, HAS: tl.constexpr):
     rewards, terminated, truncated, final_values, gamma = x
-    b = tl.where(truncated & (terminated == 0), rewards + gamma * final_values, rewards)
+    b = tl.where(truncated & (terminated == 0), madd(gamma, final_values, rewards), rewards)
     return gamma, b, terminated | truncated
 
 

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def step(x, near, first, HAS: tl.constexpr):
     inputs, _, starts = x
-    return 1, inputs, (near[0] != 0) | starts
+    return tl.full([], 1, inputs.dtype), inputs, (near[0] != 0) | starts
 
 
 @triton.jit

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
 from .bootstrap import next_value
 
 
@@ -10,7 +11,7 @@ from .bootstrap import next_value
 def step(x, near, first, HAS: tl.constexpr):
     rewards, values, terminated, truncated, next_values, final_values, gamma, lambda_ = x
     v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
-    return gamma * lambda_, rewards + gamma * v_next - values, terminated | truncated
+    return gamma * lambda_, madd(gamma, v_next, rewards) - values, terminated | truncated
 
 
 @triton.jit

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
 from .bootstrap import next_value
 
 
@@ -11,7 +12,7 @@ def step(x, near, first, HAS: tl.constexpr):
     rewards, _, terminated, truncated, next_values, final_values, gamma, lambda_ = x
     v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
     ends = first | terminated | truncated
-    return gamma * lambda_, rewards + gamma * tl.where(ends, v_next, (1 - lambda_) * v_next), ends
+    return gamma * lambda_, madd(gamma, tl.where(ends, v_next, (1 - lambda_) * v_next), rewards), ends
 
 
 @triton.jit

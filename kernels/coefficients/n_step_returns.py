@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
 from .bootstrap import next_value
 
 
@@ -11,7 +12,7 @@ def step(x, near, first, HAS: tl.constexpr):
     rewards, _, terminated, truncated, next_values, final_values, gamma = x
     ends = first | terminated | truncated
     v_next = next_value(near[0], terminated, truncated, next_values, final_values, HAS[4])
-    return gamma, tl.where(ends, rewards + gamma * v_next, rewards), ends
+    return gamma, tl.where(ends, madd(gamma, v_next, rewards), rewards), ends
 
 
 @triton.jit

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
+
 
 @triton.jit
 def trace(x, near, HAS: tl.constexpr):
@@ -25,7 +27,7 @@ def trace(x, near, HAS: tl.constexpr):
 @triton.jit
 def step(x, near, first, HAS: tl.constexpr):
     rewards, q_values, terminated, truncated, expected = x[0], x[1], x[2], x[3], x[4]
-    delta = rewards + x[9] * tl.where(terminated, 0.0, expected) - q_values
+    delta = madd(x[9], tl.where(terminated, 0.0, expected), rewards) - q_values
     return x[9] * trace(x, near, HAS), delta, first | terminated | truncated
 
 

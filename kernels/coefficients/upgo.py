@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
 from .bootstrap import next_value
 
 
@@ -10,10 +11,10 @@ from .bootstrap import next_value
 def step(x, near, first, HAS: tl.constexpr):
     rewards, values, terminated, truncated, next_values, final_values, gamma = x
     ends = first | terminated | truncated
-    one_step = rewards + gamma * next_value(near[1], terminated, truncated, next_values, final_values, HAS[4])
+    one_step = madd(gamma, next_value(near[1], terminated, truncated, next_values, final_values, HAS[4]), rewards)
     if HAS[4]:
         beyond = tl.where(near[2] != 0, 0.0, near[3])
-        stops = ends | ((near[0] + near[4] * beyond >= near[1]) == 0)
+        stops = ends | ((madd(near[4], beyond, near[0]) >= near[1]) == 0)
         return gamma, tl.where(stops, one_step, rewards), stops
     else:
         worse = (one_step >= values) == 0
@@ -27,4 +28,4 @@ def finish(x, near, first, y, before, HAS: tl.constexpr):
         return (y,)
     else:
         v_next = next_value(near[1], terminated, truncated, next_values, final_values, HAS[4])
-        return (rewards + gamma * tl.where(first | terminated | truncated, v_next, before),)
+        return (madd(gamma, tl.where(first | terminated | truncated, v_next, before), rewards),)

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from ..combine import madd
 from .bootstrap import next_value
 
 
@@ -31,7 +32,7 @@ def step(x, near, first, HAS: tl.constexpr):
     ratio, v_next = parts(x, near, HAS)
     gamma, lambda_ = x[9], x[10]
     a = gamma * lambda_ * clipped(ratio, x[12], HAS[12])
-    b = clipped(ratio, x[11], HAS[11]) * (x[0] + gamma * v_next - x[1])
+    b = clipped(ratio, x[11], HAS[11]) * (madd(gamma, v_next, x[0]) - x[1])
     return a, b, x[2] | x[3]
 
 
@@ -39,4 +40,4 @@ def step(x, near, first, HAS: tl.constexpr):
 def finish(x, near, first, y, before, HAS: tl.constexpr):
     ratio, v_next = parts(x, near, HAS)
     vs_next = tl.where(first | x[2] | x[3], v_next, near[0] + before)
-    return y + x[1], clipped(ratio, x[13], HAS[13]) * (x[0] + x[9] * vs_next - x[1]), y
+    return y + x[1], clipped(ratio, x[13], HAS[13]) * (madd(x[9], vs_next, x[0]) - x[1]), y
