@@ -116,6 +116,7 @@ class Ready:
     case: Case
     provider: Provider
     names: list[str]
+    host: list[np.ndarray]
     arrays: list[Any]
     call: Callable[..., Any]
 
@@ -132,8 +133,9 @@ def prepare(problem: Problem, provider: Provider, sets: int = 1, alone: bool = T
 
 def _prepare(row: Row, case: Case, provider: Provider, alone: bool) -> Ready | None:
     problem, framework = case.problem, FRAMEWORKS[provider.framework]
-    names = list(case.inputs)
-    arrays = framework.put(list(case.inputs.values()))
+    held = provider.hold(problem, case.inputs) if provider.hold else case.inputs
+    names, host = list(held), list(held.values())
+    arrays = framework.put(host)
     call, seconds = framework.compile(names, provider.make(problem), arrays)
     row["compile_s"] = seconds if alone else None
 
@@ -142,7 +144,7 @@ def _prepare(row: Row, case: Case, provider: Provider, alone: bool) -> Ready | N
     if not error <= TOLERANCE[problem.dtype]:
         row["error"] = f"refused: relative error {error:.2g} > {TOLERANCE[problem.dtype]:.0e}"
         return None
-    return Ready(case, provider, names, arrays, call)
+    return Ready(case, provider, names, host, arrays, call)
 
 
 def clock(row: Row, ready: Ready | None, settings: Settings, sets: int = 1, chained: bool = True) -> Row:
@@ -159,8 +161,7 @@ def _clock(row: Row, ready: Ready, settings: Settings, sets: int, chained: bool)
     case, provider, call, arrays = ready.case, ready.provider, ready.call, ready.arrays
     problem, effort, framework = case.problem, settings.effort, FRAMEWORKS[provider.framework]
     row["bytes"] = problem.op.count_bytes(problem, case.inputs)
-    host = list(case.inputs.values())
-    one = rotating(call, [arrays, *(framework.put(host) for _ in range(sets - 1))])
+    one = rotating(call, [arrays, *(framework.put(ready.host) for _ in range(sets - 1))])
     timed = device_time(one, framework.block, effort)
     row.update(
         {

@@ -128,6 +128,7 @@ class Op(abc.ABC):
     inputs: Mapping[str, Kind]  # by the function's names
     inputs_if_truncated: Mapping[str, Kind] = arrays()
     constants: tuple[str, ...] = ("gamma", "lambda_")  # of the problem, handed to the function
+    lambda_: float = 0.95
     fed: tuple[str, ...]  # the inputs that a chain replaces by the outputs of the call before
     variants: tuple[Variant, ...] = ("plain", "truncation")
     backward: bool = True
@@ -152,6 +153,7 @@ class Op(abc.ABC):
             self.outputs[:1] if variant.endswith("first_output") else self.outputs,
             variant.startswith("truncation"),
             actions if {"actions", "probs"} & set(self.inputs.values()) else None,
+            lambda_=self.lambda_,
             seed=seed,
         )
 

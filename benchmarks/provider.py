@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from .problem import Inputs, Problem
 
@@ -42,7 +44,7 @@ class Provider:
 
     `make` takes a problem to a function of its arrays; a JAX function is jitted by the runner. Providers of a lower
     `priority` number are measured first. `why_not` says why the provider cannot run here, or None; `why_not_problem` why
-    it cannot compute one problem.
+    it cannot compute one problem. `hold` makes what its users hold from the problem's arrays, by name, before anything is timed.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Provider:
     ops: tuple[str, ...] | None = None  # those it is meant for; None: every op
     why_not: Callable[[], str | None] = always
     why_not_problem: Callable[[Problem], str | None] = always
+    hold: Callable[[Problem, Mapping[str, np.ndarray]], dict[str, np.ndarray]] | None = None
     default: bool = True  # measured when --providers is not given
     slow_compile: bool = False  # shorter chains
     light: bool = False  # device and call times only: no chains, no rotated buffers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import re
@@ -184,6 +185,7 @@ def plan_targets(targets: Iterable[Target], seed: int) -> tuple[list[Job], list[
             outputs = tuple(row["outputs"].split(","))
             op = all_ops()[row["op"]]
             problem = Problem(op, shape, row["dtype"], outputs, row["truncation"], row["actions"], seed=seed)
+            problem = dataclasses.replace(problem, lambda_=op.lambda_)
             chained = target.metric == "marginal_us"
             wanted[problem, row["provider"]] = wanted.get((problem, row["provider"]), False) or chained
     jobs: list[Job] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import json
 import subprocess
 import sys
@@ -227,6 +228,46 @@ def test_peers_agree_with_the_loop(name: str, variant: Any) -> None:
             arrays = framework.put(list(case.inputs.values()))
             outputs = provider.make(problem)(dict(zip(case.inputs, arrays, strict=True)))
             assert relative_error([framework.to_host(x) for x in outputs], case.expected) < 1e-5
+
+
+def _stand_in(module: str, drop_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This package's drop-in under the name of the library, whose signatures it has."""
+    pytest.importorskip("torch")
+    stand_in = importlib.import_module(f"rl_triton_jax.compat.{drop_in}")
+    for part in (module, module.partition(".")[0]):
+        monkeypatch.setitem(sys.modules, part, stand_in)
+
+
+@pytest.mark.parametrize("variant", GAE.variants)
+@pytest.mark.parametrize("name", ["rl_triton", "pufferlib"])
+def test_libraries_that_are_not_on_hand_are_called_right(
+    name: str, variant: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    _stand_in({"pufferlib": "pufferlib.pufferl"}.get(name, name), name, monkeypatch)
+    provider = all_providers()[name]
+    assert provider.why_not() is None
+    for op in (all_ops()[op] for op in provider.ops or ()):
+        if variant not in op.variants:
+            continue
+        problem = op.problem(FLAT[1], variant=variant)
+        assert provider.why_not_problem(op.problem(FLAT[0])) is not None  # time-major
+        if provider.why_not_problem(problem):
+            continue
+        case = make_case(problem)
+        assert provider.hold is not None
+        held = {k: torch.tensor(x) for k, x in provider.hold(problem, case.inputs).items()}
+        assert {x.dtype for x in held.values()} == {torch.float32}
+        outputs = provider.make(problem)(held)
+        assert relative_error([x.double().numpy() for x in outputs], case.expected) < 1e-5
+
+
+def test_a_provider_is_timed_on_what_its_users_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    _stand_in("rl_triton", "rl_triton", monkeypatch)
+    row = measure_row(GAE.problem(shapes.Shape("batch_major", 5, 3)), all_providers()["rl_triton"], QUICK)
+    assert row["error"] is None
+    assert row["device_us"]
 
 
 @EACH_OP

@@ -16,6 +16,7 @@ class PufferAdvantage(VTrace):
     name = "puffer_advantage"
     outputs = ("advantages",)
     fed = ("rewards",)
+    lambda_ = 0.95
 
     def reference(self, problem: Problem, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         walk, gamma = Walk(problem, inputs), problem.gamma

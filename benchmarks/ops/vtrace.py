@@ -1,4 +1,4 @@
-"""V-trace with all thresholds at 1."""
+"""V-trace with lambda and all thresholds at 1."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class VTrace(Op):
     inputs = arrays(**STATE_VALUES, log_rhos="normal")
     inputs_if_truncated = FINAL_VALUES
     fed = ("values", "rewards")
+    lambda_ = 1.0
 
     def reference(self, problem: Problem, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         walk, gamma = Walk(problem, inputs), problem.gamma
