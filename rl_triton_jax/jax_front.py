@@ -18,7 +18,40 @@ from .primitive import bind
 
 
 def _promote(a: str, b: str) -> str:
-    return str(jnp.promote_types(a, b))
+    return a if a == b else str(jnp.promote_types(a, b))
+
+
+def _bind(
+    values: Sequence[Any], *, estimator: Estimator, shape: tuple[int, ...], axis: int, **params: Any
+) -> list[Any]:
+    """Brings operands to the rank of the call, and flags aside to numbers, and binds the primitive."""
+    rank, accumulate = len(shape), params["accumulate"]
+
+    def canonical(role: Role, x: Any) -> Any:
+        if x is None:
+            return None
+        if x.ndim == 0:
+            x = lax.reshape(x, (1,) * rank)
+        elif role is Role.EDGE and x.ndim < rank:
+            x = lax.expand_dims(x, [axis])
+        elif role is Role.FLAG and x.ndim < rank:
+            x = lax.expand_dims(x, range(x.ndim, rank))
+        if role in (Role.DECAY, Role.FACTOR, Role.EDGE) and not jnp.issubdtype(x.dtype, jnp.floating):
+            x = x.astype(accumulate)
+        return x
+
+    values = [canonical(o.role, x) for o, x in zip(estimator.operands, values, strict=True)]
+    return bind(estimator, values, axis=axis, **params)
+
+
+# Outside of jit, one dispatch instead of one for every operand that is reshaped.
+_bind_at_once = jax.jit(
+    _bind,
+    static_argnames=(
+        *("estimator", "shape", "axis", "backward", "wanted", "dtype", "accumulate", "standardize", "implementation"),
+        *("route", "name"),
+    ),
+)
 
 
 class JaxFront:
@@ -57,30 +90,21 @@ class JaxFront:
         dtype = problem.result_dtype(estimator, arrays, _promote)
         accumulate = problem.accumulation_dtype(dtype)
 
-        def canonical(role: Role, x: Any) -> Any:
-            if x is None:
-                return None
-            if problem.is_number(x):
-                try:
-                    return np.full((1,) * rank, x, accumulate)
-                except OverflowError as error:
-                    raise ValueError(
-                        f"{name}: {x} does not fit the {accumulate} that `inputs` are summed in"
-                    ) from error
-            if x.ndim == 0:
-                x = lax.reshape(x, (1,) * rank)
-            elif role is Role.EDGE:
-                x = lax.expand_dims(x, [call.axis])
-            elif role is Role.FLAG and x.ndim < rank:
-                x = lax.expand_dims(x, range(x.ndim, rank))
-            if role in (Role.DECAY, Role.FACTOR, Role.EDGE) and not jnp.issubdtype(x.dtype, jnp.floating):
-                x = x.astype(accumulate)
-            return x
+        def filled(x: Any) -> Any:
+            """Python numbers as arrays of one: another number compiles nothing."""
+            if not problem.is_number(x):
+                return x
+            try:
+                return np.full((1,) * rank, x, accumulate)
+            except OverflowError as error:
+                raise ValueError(f"{name}: {x} does not fit the {accumulate} that `inputs` are summed in") from error
 
-        values = [canonical(o.role, arrays[o.name]) for o in estimator.operands]
-        return bind(
-            estimator,
+        values = [filled(arrays[o.name]) for o in estimator.operands]
+        traced = any(isinstance(x, jax.core.Tracer) for x in values)
+        return (_bind if traced else _bind_at_once)(
             values,
+            estimator=estimator,
+            shape=call.shape,
             axis=call.axis,
             backward=estimator.backward if backward is None else backward,
             wanted=tuple(wanted) if wanted is not None else (True,) * len(estimator.outputs),

@@ -6,6 +6,7 @@ Works on anything with `.shape` and `.dtype`, so both front ends share every rul
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,12 @@ INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 
 def dtype_name(x: Any) -> str:
     """ "float32" for jnp.float32, np.float32 and torch.float32 alike."""
-    return str(x.dtype).rpartition(".")[2]
+    return _name(x.dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 def is_number(x: Any) -> bool:

@@ -20,6 +20,7 @@ from cases import Case, cases
 from conftest import to_jax
 
 import rl_triton_jax
+from rl_triton_jax import jax_front
 
 ONE_EACH: dict[str, Case] = {}
 for _case in cases((5, 3), 0, seed=9):
@@ -110,6 +111,28 @@ def test_donated_inputs() -> None:
     rewards = arrays.pop("rewards") + 0
     got = jax.jit(lambda rewards, arrays: function(rewards, **arrays), donate_argnums=0)(rewards, arrays)
     check(got, expected)
+
+
+def test_outside_of_jit_a_call_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared once: other numbers and other data compile nothing. Under jit nothing is nested."""
+    programs = jax_front._bind_at_once
+    calls: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(1)
+        return programs(*args, **options)
+
+    monkeypatch.setattr(jax_front, "_bind_at_once", counted)
+    rewards, done, last = jnp.ones((5, 3)), jnp.zeros((5, 3), bool), jnp.zeros(3)
+    programs.clear_cache()
+    for gamma in (0.9, 0.8, 1):
+        result = rl_triton_jax.gae(rewards * gamma, rewards, done, last_values=last, gamma=gamma)
+    assert programs._cache_size() == 1
+    assert len(calls) == 3
+    jaxpr = jax.make_jaxpr(lambda r: rl_triton_jax.gae(r, r, done, last_values=last))(rewards)
+    assert "jit" not in str(jaxpr)
+    assert len(calls) == 3
+    np.testing.assert_allclose(result.returns[-1], 1.0)  # V(s_T) is 0
 
 
 def test_weak_types_do_not_decide() -> None:
