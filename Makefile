@@ -52,12 +52,13 @@ $(VENV)/examples.stamp: $(SETUP) | $(BIN)/python
 
 # torch is wanted by the tests of its front end, which skip without it. A build of torch can ask for another Triton than the
 # one in constraints.txt; then it is left out. Where there is no CUDA, JAX's plugin alone, without the libraries it loads on
-# a GPU, lets the tests lower the CUDA path on a CPU.
+# a GPU, lets the tests lower the CUDA path on a CPU; XLA's compiler for GPUs goes where JAX does not take it for a backend.
 $(VENV)/test.stamp: $(SETUP) | $(VENV)/examples.stamp
 	$(INSTALL) $(call PACKAGE,test)
 	$(if $(TORCH),$(INSTALL) $(TORCH),false) || echo "No torch that goes with constraints.txt: its tests will be skipped."
 	$(if $(PEERS),$(INSTALL) $(call PACKAGE,$(PEERS)),false) || echo "Without the peers: drop-ins are tested against loops alone."
 	$(if $(CUDA),,$(INSTALL) --no-deps jax-cuda13-plugin)
+	$(if $(CUDA),,$(INSTALL) --no-deps --upgrade --target $(VENV)/pjrt jax-cuda13-pjrt)
 	touch $@
 
 $(VENV)/dev.stamp: $(SETUP) | $(VENV)/test.stamp

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export, lax
+from jax.core import Tracer
 
 from . import problem
 from .estimator import Estimator, Role
@@ -100,7 +101,7 @@ class JaxFront:
                 raise ValueError(f"{name}: {x} does not fit the {accumulate} that `inputs` are summed in") from error
 
         values = [filled(arrays[o.name]) for o in estimator.operands]
-        traced = any(isinstance(x, jax.core.Tracer) for x in values)
+        traced = any(isinstance(x, Tracer) for x in values)
         return (_bind if traced else _bind_at_once)(
             values,
             estimator=estimator,

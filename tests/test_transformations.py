@@ -115,7 +115,7 @@ def test_donated_inputs() -> None:
 
 def test_outside_of_jit_a_call_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared once: other numbers and other data compile nothing. Under jit nothing is nested."""
-    programs = jax_front._bind_at_once
+    programs: Any = jax_front._bind_at_once
     calls: list[int] = []
 
     def counted(*args: Any, **options: Any) -> Any:

@@ -6,6 +6,7 @@ memory for the result: that is made before the clock starts.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 

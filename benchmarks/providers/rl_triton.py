@@ -6,6 +6,7 @@ made before the clock starts; what its functions do beside their kernels is time
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,8 +46,7 @@ def _hold(problem: Problem, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _make(problem: Problem) -> Function:
-    import rl_triton
-
+    rl_triton: Any = importlib.import_module("rl_triton")
     name, gamma, lambda_ = problem.op.name, problem.gamma, problem.lambda_
 
     def function(x: Inputs) -> Sequence[Any]:
