@@ -18,6 +18,7 @@ from rl_triton_jax.compat.brax import compute_gae
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
+ESTIMATORS = REPOSITORY / "rl_triton_jax" / "estimators"
 
 
 def functions_in(path: Path) -> set[str]:
@@ -80,6 +81,13 @@ def test_code_on_pages_runs(page: str) -> None:
 def test_the_version_is_said_once() -> None:
     citation = (REPOSITORY / "CITATION.cff").read_text()
     assert f"\nversion: {rl_triton_jax.__version__}\n" in citation
+
+
+def test_the_papers_of_estimators_are_linked() -> None:
+    named = set(re.findall(r"arXiv:(\d{4}\.\d{5})", "".join(p.read_text() for p in ESTIMATORS.glob("*.py"))))
+    assert len(named) >= 3
+    linked = set(re.findall(r"https://arxiv\.org/abs/(\d{4}\.\d{5})", (DOCS / "choosing.md").read_text()))
+    assert named <= linked
 
 
 def test_the_same_data_six_ways() -> None:
