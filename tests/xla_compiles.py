@@ -1,53 +1,21 @@
 """XLA compiles calls for a GPU that is not there: `python xla_compiles.py PLUGIN`, one line of JSON for each.
 
-PLUGIN is `xla_cuda_plugin.so` of the package jax-cuda13-pjrt. A process of its own: JAX would try the plugin as a backend.
+PLUGIN is `xla_cuda_plugin.so` of the package jax-cuda13-pjrt.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# An H200 as XLA's compiler sees one.
-TARGET = """
-gpu_device_info {
-  threads_per_block_limit: 1024  threads_per_warp: 32  threads_per_core_limit: 2048  core_count: 132  fpus_per_core: 128
-  shared_memory_per_block: 49152  shared_memory_per_core: 233472  shared_memory_per_block_optin: 232448
-  block_dim_limit_x: 2147483647  block_dim_limit_y: 65535  block_dim_limit_z: 65535
-  registers_per_core_limit: 65536  registers_per_block_limit: 65536
-  memory_bandwidth: 4800000000000  l2_cache_size: 52428800  clock_rate_ghz: 1.98  device_memory_size: 151397597184
-  cuda_compute_capability { major: 9 }
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 10 }
-device_description_str: "NVIDIA H200"
-"""
+from benchmarks.absent_gpu import sharding
+
 # What an instruction of a compiled module must be to cost nothing.
 FREE = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
-
-
-def compiler_options() -> str:
-    """Triton brings the assembler and the library of device functions; XLA wants both in one folder."""
-    import triton
-
-    nvidia = Path(triton.__file__).parent / "backends" / "nvidia"
-    folder = Path(tempfile.mkdtemp())
-    for path, source in (
-        ("bin/ptxas", nvidia / "bin" / "ptxas"),
-        ("nvvm/libdevice/libdevice.10.bc", nvidia / "lib" / "libdevice.10.bc"),
-    ):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).symlink_to(source)
-    return (
-        f"--xla_gpu_cuda_data_dir={folder} --xla_gpu_enable_libnvptxcompiler=false --xla_gpu_enable_libnvjitlink=false "
-        "--xla_gpu_fail_ptx_compilation_on_register_spilling=true"
-    )
 
 
 def calls() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
@@ -82,18 +50,11 @@ def calls() -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
 
 
 def main(plugin: str) -> None:
-    os.environ["XLA_FLAGS"] = compiler_options()
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    where = sharding(Path(plugin), refuse_spills=True)
     import jax
-    from jax._src import xla_bridge  # the only way to a plugin that is no backend
-    from jax.experimental import topologies
-    from jax.sharding import SingleDeviceSharding
 
     import rl_triton_jax
 
-    xla_bridge.register_plugin("cuda", library_path=plugin)
-    topology = topologies.get_topology_desc("", "cuda", topology="1x1x1", target_config=TARGET)
-    where = SingleDeviceSharding(topology.devices[0])
     for label, function, arrays in calls():
         shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in arrays.items()}
         with rl_triton_jax.launch_route("xla-triton"):
