@@ -150,9 +150,9 @@ def _parts(programs: int, tiles: int, wanted: int, narrow: int) -> int:
     return max(1, min(512 // narrow, _power_of_two(tiles + 1) // 2, _power_of_two(-(-wanted // programs))))
 
 
-# Beyond this a window is walked by *windows* where time is contiguous too: reading arrays once for every place in it costs more
-# than reading them without neighbours.
-LONGEST_ROW_WINDOW = 32
+# Up to this *windows_rows* is taken where time is contiguous; beyond, to read arrays once for every place in a window costs more
+# than to read them without neighbours. 0: right in the interpreter and compiled, but not yet run on a GPU; 32 is meant.
+LONGEST_ROW_WINDOW = 0
 
 
 def _windows(problem: Problem, narrow: int) -> Choice:

@@ -6,11 +6,13 @@ import importlib.util
 from typing import Any
 
 import fast_oracle
+import jax
 import numpy as np
 import oracle
 import pytest
 from cases import Case, cases
 from conftest import to_jax
+from rl_triton_jax.kernels import plan as planning
 
 import rl_triton_jax
 from benchmarks.shapes import Shape
@@ -101,8 +103,11 @@ def test_packed() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name + ("b" if s.axis else ""))
 @pytest.mark.parametrize("n", [1, 2, 5, 13, 64])
-def test_windows(gpu_route: str, n: int, shape: Shape) -> None:
-    """n-step returns in one kernel, whether or not `n_step_returns` takes it."""
+@pytest.mark.parametrize("longest", [0, 32])
+def test_windows(gpu_route: str, longest: int, n: int, shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """n-step returns in one kernel, whether or not `n_step_returns` takes it, by either schedule where time is contiguous."""
+    monkeypatch.setattr(planning, "LONGEST_ROW_WINDOW", longest)
+    jax.clear_caches()
     case = case_of("n_step_returns, 3 steps", shape)
     arguments = {**case.arguments, "n": n}
     operands = {name: x for name, x in to_jax(arguments).items() if name != "n"}
