@@ -148,7 +148,8 @@ def retrace(
       behavior_probs: shaped as `rewards`: mu(a_t|s_t) of the action taken.
       gamma: discount, a number or an array with as many axes as `rewards` (size-1 axes broadcast). May be traced.
       lambda_: trace decay in the same forms; lambda_[t] scales the trace from t+1 into t.
-      clip_c_threshold: c_bar, in the forms of gamma; None does not clip.
+      clip_c_threshold: c_bar, in the forms of gamma; None does not clip. Given for each step, those of step t, as lambda_t and
+        gamma_t, apply to the ratio of the next action, rho_{t+1}.
       axis: which axis of `rewards` holds the steps. Every other axis is batch; nothing is transposed.
       implementation: None (best for the platform), "triton" or "xla".
 
