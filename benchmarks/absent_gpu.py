@@ -5,7 +5,9 @@ Takes a process of its own, before JAX is imported: JAX would take the plugin fo
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +37,7 @@ def _tools() -> Path:
 
     nvidia = Path(triton.__file__).parent / "backends" / "nvidia"
     folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for path, source in (
         ("bin/ptxas", nvidia / "bin" / "ptxas"),
         ("nvvm/libdevice/libdevice.10.bc", nvidia / "lib" / "libdevice.10.bc"),

@@ -157,12 +157,12 @@ LONGEST_ROW_WINDOW = 0
 
 def _windows(problem: Problem, narrow: int) -> Choice:
     T, n = problem.steps, problem.window
-    U = max(1, min(8, _power_of_two(n)) // narrow)
     if time_is_contiguous(problem) and n <= LONGEST_ROW_WINDOW:
+        U = max(u for u in range(1, 8 // narrow + 1) if n % u == 0)
         BT = min(_power_of_two(T), 256 // narrow)
         R = max(1, 128 // narrow // BT)
-        return Choice("windows_rows", (("U", min(n, 4 // narrow)), ("R", R), ("BT", BT)), max(1, R * BT // 64))
-    return Choice("windows", (("U", U), ("BN", 32)), 1)
+        return Choice("windows_rows", (("U", U), ("R", R), ("BT", BT)), max(1, R * BT // 64))
+    return Choice("windows", (("U", max(1, min(8, _power_of_two(n)) // narrow)), ("BN", 32)), 1)
 
 
 def choose(problem: Problem, device: Device) -> Choice:

@@ -14,47 +14,6 @@ from .windows import maps
 
 
 @triton.jit
-def further(
-    b_a,
-    b_b,
-    ended,
-    ins,
-    ints,
-    fixed,
-    o_ops,
-    edge,
-    t,
-    m_n,
-    like,
-    T,
-    COUNT: tl.constexpr,
-    STEP: tl.constexpr,
-    FINISH: tl.constexpr,
-    OPS: tl.constexpr,
-    NEAR: tl.constexpr,
-    HAS: tl.constexpr,
-    LEVELS: tl.constexpr,
-    ACC: tl.constexpr,
-):
-    """The maps so far with those of COUNT more steps from `t` on, whose loads do not wait for one another.
-
-    The last result is the value that follows the last of them.
-    """
-    steps = ()
-    for i in tl.static_range(COUNT):
-        live = m_n & (t + i < T)
-        steps = steps + (
-            maps(ins, ints, fixed, o_ops, edge, t + i, live, like, T, STEP, FINISH, OPS, NEAR, HAS, LEVELS, ACC),
-        )
-    for i in tl.static_range(COUNT):
-        a, b, reset, _ = steps[i]
-        b_b = tl.where(ended, b_b, madd(b_a, b, b_b))
-        b_a = tl.where(ended, b_a, b_a * a)
-        ended = ended | reset
-    return b_a, b_b, ended, steps[COUNT - 1][3]
-
-
-@triton.jit
 def windows_rows(
     ins,
     outs,
@@ -88,52 +47,20 @@ def windows_rows(
     b_b = like
     ended = m_n & (t < 0)
     follows = like
-    for s in tl.range(0, WINDOW // U * U, U):
-        b_a, b_b, ended, follows = further(
-            b_a,
-            b_b,
-            ended,
-            ins,
-            ints,
-            fixed,
-            o_ops,
-            edge,
-            t + s,
-            m_n,
-            like,
-            T,
-            U,
-            STEP,
-            FINISH,
-            OPS,
-            NEAR,
-            HAS,
-            LEVELS,
-            ACC,
-        )
-    if WINDOW % U > 0:
-        b_a, b_b, ended, follows = further(
-            b_a,
-            b_b,
-            ended,
-            ins,
-            ints,
-            fixed,
-            o_ops,
-            edge,
-            t + WINDOW // U * U,
-            m_n,
-            like,
-            T,
-            WINDOW % U,
-            STEP,
-            FINISH,
-            OPS,
-            NEAR,
-            HAS,
-            LEVELS,
-            ACC,
-        )
+    tl.static_assert(WINDOW % U == 0)
+    for s in tl.range(0, WINDOW, U):
+        steps = ()
+        for i in tl.static_range(U):  # all loads first: none waits for another
+            t_i = t + s + i
+            live = m_n & (t_i < T)
+            steps = steps + (
+                maps(ins, ints, fixed, o_ops, edge, t_i, live, like, T, STEP, FINISH, OPS, NEAR, HAS, LEVELS, ACC),
+            )
+        for i in tl.static_range(U):
+            a, b, reset, follows = steps[i]
+            b_b = tl.where(ended, b_b, madd(b_a, b, b_b))
+            b_a = tl.where(ended, b_a, b_a * a)
+            ended = ended | reset
     out = tl.where(ended, b_b, madd(b_a, follows, b_b))
     o = column_offsets(ints, i_n, OUTS, 0, LEVELS) + t * number(ints, OUTS[0][3], 1 + LEVELS)
     tl.store(outs[OUTS[0][0]] + o, out.to(outs[OUTS[0][0]].dtype.element_ty), mask=m_n & (t < T))

@@ -25,7 +25,7 @@ def _promote(a: str, b: str) -> str:
 def _bind(
     values: Sequence[Any], *, estimator: Estimator, shape: tuple[int, ...], axis: int, **params: Any
 ) -> list[Any]:
-    """Brings operands to the rank of the call, and flags aside to numbers, and binds the primitive."""
+    """Brings operands to the rank of the call, and decays and edges to floating-point numbers; binds the primitive."""
     rank, accumulate = len(shape), params["accumulate"]
 
     def canonical(role: Role, x: Any) -> Any:

@@ -121,7 +121,7 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Any]]:
                 if case.name == "gae" or ("mask" in case.arguments and choice.parts > 1):
                     continue  # tried above; the plan never splits a masked walk
                 yield f"{case.label}, {where}", case.name, {**case.arguments, "axis": axis}, choice
-    for n, U in ((1, 1), (2, 2), (5, 2), (9, 4), (20, 4)):  # small tiles, so that windows reach over some
+    for n, U in ((1, 1), (2, 2), (5, 5), (9, 3), (13, 1), (20, 4)):  # small tiles, so that windows reach over some
         choice = planning.Choice("windows_rows", (("U", U), ("R", 2), ("BT", 4)), 1)
         for case in estimator_cases.cases((3, 13), 1, seed=n):
             if case.name == "n_step_returns":

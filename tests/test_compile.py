@@ -189,6 +189,16 @@ def test_no_spills_in_the_other_kernels(name: str, tmp_path: Path) -> None:
             assert spilled(compiled, device, tmp_path) == 0, (problem.steps, problem.sizes)
 
 
+def test_no_spills_in_windows_along_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "LONGEST_ROW_WINDOW", 32)
+    device = DEVICES["sm_90"]
+    for shape in ((16, 512, 1), (2048, 512, 1)):
+        problem = other_problem("n_step_returns", *shape)
+        assert planning.choose(problem, device).schedule == "windows_rows"
+        for compiled in compile_all(problem, device):
+            assert spilled(compiled, device, tmp_path) == 0
+
+
 @pytest.mark.parametrize(("name", "device"), zip(OTHERS, itertools.cycle(("sm_80", "sm_100", "gfx942")), strict=False))
 def test_the_other_kernels_on_other_architectures(name: str, device: str, tmp_path: Path) -> None:
     """One each: what differs between architectures is in the schedules, which GAE goes through on all of them."""
